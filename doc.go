@@ -1,0 +1,3 @@
+// Package idem makes calls that change something at somebody else's HTTP API
+// happen once.
+package idem
