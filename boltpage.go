@@ -1,0 +1,172 @@
+package idem
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"io"
+)
+
+// A page of bbolt is a header of 16 bytes, its elements of 16 bytes each, and
+// then the keys and values, packed in the order of the elements:
+//
+//	header   id (8), flags (2), count (2), overflow (4)
+//	branch   pos (4), ksize (4), child (8)
+//	leaf     flags (4), pos (4), ksize (4), vsize (4)
+//	meta     magic, version, page size, flags (4 each), root bucket (16),
+//	         freelist, high-water mark, transaction, FNV-1a sum (8 each)
+//
+// pos counts from the element's own start. Numbers are in the machine's order.
+const (
+	pageHeader  = 16
+	pageElement = 16
+	bucketSize  = 16 // root page (8), sequence (8)
+	metaSize    = 64
+
+	pageBranch   = 0x01
+	pageLeaf     = 0x02
+	pageMeta     = 0x04
+	pageFreelist = 0x10
+
+	boltMagic    = 0xED0CDAED
+	boltVersion  = 2
+	boltMaxKey   = 32768
+	maxPageDepth = 64
+	noFreelist   = ^uint64(0)
+)
+
+// boltMeta is what a meta page says.
+type boltMeta struct{ pageSize, root, freelist, high, txid uint64 }
+
+// newestMeta returns the meta page of the last commit. Both must be sound:
+// a meta page fits in one disk sector, so it isn't torn by a power cut, and
+// going back to the other one would undo a commit that was durable.
+func newestMeta(file io.ReaderAt, size int64) (boltMeta, error) {
+	first, err := readMeta(file, 0, 0)
+	if err != nil {
+		if size == 0 {
+			err = fmt.Errorf("the file is empty")
+		}
+		return boltMeta{}, err
+	}
+	second, err := readMeta(file, int64(first.pageSize), 1)
+	if err != nil {
+		return boltMeta{}, err
+	}
+	if second.pageSize != first.pageSize {
+		return boltMeta{}, fmt.Errorf("pages of %d and of %d bytes", first.pageSize, second.pageSize)
+	}
+	if second.txid > first.txid {
+		return second, nil
+	}
+	return first, nil
+}
+
+// readMeta reads the meta page with this id at an offset.
+func readMeta(file io.ReaderAt, off int64, id uint64) (boltMeta, error) {
+	b := make([]byte, pageHeader+metaSize)
+	if _, err := file.ReadAt(b, off); err != nil {
+		return boltMeta{}, fmt.Errorf("meta page %d: %w", id, err)
+	}
+	head, m := readHeader(b), b[pageHeader:]
+	u32, u64 := binary.NativeEndian.Uint32, binary.NativeEndian.Uint64
+	sum := fnv.New64a()
+	sum.Write(m[:metaSize-8])
+	meta := boltMeta{pageSize: uint64(u32(m[8:])), root: u64(m[16:]), freelist: u64(m[32:]), high: u64(m[40:]), txid: u64(m[48:])}
+	switch {
+	case u32(m) != boltMagic:
+		return meta, fmt.Errorf("meta page %d: not a bbolt file", id)
+	case u32(m[4:]) != boltVersion:
+		return meta, fmt.Errorf("meta page %d: bbolt version %d", id, u32(m[4:]))
+	case u64(m[56:]) != sum.Sum64():
+		return meta, fmt.Errorf("meta page %d: wrong checksum", id)
+	case head != (pageHead{id: id, flags: pageMeta}):
+		return meta, fmt.Errorf("meta page %d: header %+v", id, head)
+	case meta.pageSize < 1<<10 || meta.pageSize > 1<<24 || meta.pageSize&(meta.pageSize-1) != 0:
+		return meta, fmt.Errorf("meta page %d: pages of %d bytes", id, meta.pageSize)
+	}
+	return meta, nil
+}
+
+// pageHead is the header of a page.
+type pageHead struct {
+	id       uint64
+	flags    uint16
+	count    int64
+	overflow uint64
+}
+
+func readHeader(b []byte) pageHead {
+	return pageHead{
+		id:       binary.NativeEndian.Uint64(b),
+		flags:    binary.NativeEndian.Uint16(b[8:]),
+		count:    int64(binary.NativeEndian.Uint16(b[10:])),
+		overflow: uint64(binary.NativeEndian.Uint32(b[12:])),
+	}
+}
+
+// rawPage is a page with its overflow, or a small bucket's page that lies in
+// its parent's value. Only the first part is in memory: a body may have many
+// megabytes, and nothing here needs them.
+type rawPage struct {
+	pageHead
+	file   io.ReaderAt
+	start  int64  // of the page in the file
+	length int64  // with its overflow
+	first  []byte // the first bytes
+}
+
+// bytes returns n bytes of the page, which lie within its length.
+func (p *rawPage) bytes(off, n int64) ([]byte, error) {
+	if off+n <= int64(len(p.first)) {
+		return p.first[off : off+n], nil
+	}
+	b := make([]byte, n)
+	if _, err := p.file.ReadAt(b, p.start+off); err != nil {
+		return nil, p.wrong("%w", err)
+	}
+	return b, nil
+}
+
+func (p *rawPage) wrong(format string, args ...any) error {
+	return fmt.Errorf("page at byte %d: %w", p.start, fmt.Errorf(format, args...))
+}
+
+// elements returns where the keys and values begin.
+func (p *rawPage) elements() (int64, error) {
+	at := pageHeader + p.count*pageElement
+	if at > p.length {
+		return 0, p.wrong("%d elements", p.count)
+	}
+	return at, nil
+}
+
+// item returns the key of element i, which must begin at the given place, and
+// moves the place behind its value. bbolt leaves no gaps, so hardly a bit can
+// change here unnoticed.
+func (p *rawPage) item(i int64, at *int64, pos, ksize, vsize uint32) ([]byte, error) {
+	start := pageHeader + i*pageElement + int64(pos)
+	end := start + int64(ksize) + int64(vsize)
+	if start != *at || end > p.length || ksize == 0 || ksize > boltMaxKey {
+		return nil, p.wrong("element %d lies at %d, with %d and %d bytes", i, start, ksize, vsize)
+	}
+	*at = end
+	return p.bytes(start, int64(ksize))
+}
+
+// ordered checks that the keys rise, from low to below high.
+func (p *rawPage) ordered(keys [][]byte, low, high []byte) error {
+	for i, k := range keys {
+		if i > 0 && bytes.Compare(keys[i-1], k) >= 0 {
+			return p.wrong("key %d out of order", i)
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	if bytes.Compare(keys[0], low) < 0 || high != nil && bytes.Compare(keys[len(keys)-1], high) >= 0 {
+		return p.wrong("keys outside of their branch")
+	}
+	return nil
+}

@@ -1,0 +1,279 @@
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/idem-go/idem"
+)
+
+func commitRules() []rule {
+	return []rule{
+		{"a created record is found by key and by name, with revision 1", func(h *harness) {
+			c := named(create("scope", "key"), "name")
+			c.Record.Rev = 77 // the store's to set
+			c.Record.Request = []byte("request")
+			h.commit(c)
+			h.same(h.key("scope", "key"), c.Record, 1)
+			h.same(h.read(idem.Ref{Scope: "scope", Name: "name", Bodies: true}), c.Record, 1)
+		}},
+		{"a key or name that is taken can't be created", func(h *harness) {
+			h.commit(named(create("scope", "key"), "name"))
+			h.refused(idem.ErrConflict, create("scope", "key"))
+			h.refused(idem.ErrConflict, named(create("scope", "other"), "name"))
+			h.absent(idem.Ref{Scope: "scope", Key: "other"})
+		}},
+		{"records without a name don't collide", func(h *harness) {
+			h.commit(create("scope", "a"), create("scope", "b"))
+		}},
+		{"scopes know nothing of each other", func(h *harness) {
+			h.commit(named(create("one", "key"), "name"), named(create("two", "key"), "name"))
+			h.absent(idem.Ref{Scope: "", Key: "key"})
+			h.commit(remove("one", "key", 1))
+			h.absent(idem.Ref{Scope: "one", Name: "name"})
+			h.read(idem.Ref{Scope: "two", Name: "name"})
+		}},
+		{"words of any bytes stay apart", testAnyBytes},
+		{"a replace needs the revision, and counts it up", func(h *harness) {
+			h.commit(create("scope", "key"))
+			r := record("scope", "key")
+			r.Head = []byte("new")
+			h.refused(idem.ErrConflict, replace(r))
+			r.Rev = 2
+			h.refused(idem.ErrConflict, replace(r))
+			r.Rev = 1
+			h.commit(replace(r))
+			h.same(h.key("scope", "key"), r, 2)
+			h.refused(idem.ErrConflict, replace(r))
+			r.Key = "absent"
+			h.refused(idem.ErrConflict, replace(r))
+		}},
+		{"a replace may change the name, but not to one that is taken", func(h *harness) {
+			h.commit(named(create("scope", "a"), "one"), named(create("scope", "b"), "two"))
+			r := h.key("scope", "a")
+			r.Name = "two"
+			h.refused(idem.ErrConflict, replace(r))
+			r.Name = "three"
+			h.commit(replace(r))
+			h.absent(idem.Ref{Scope: "scope", Name: "one"})
+			h.read(idem.Ref{Scope: "scope", Name: "three"})
+			h.commit(named(create("scope", "c"), "one"))
+		}},
+		{"a remove needs the revision, and leaves nothing", testRemove},
+		{"a commit applies all of its changes or none", func(h *harness) {
+			h.commit(named(create("scope", "a"), "name"))
+			r := record("scope", "a")
+			r.Rev, r.Lane = 1, idem.LaneSettled
+			h.refused(idem.ErrConflict, create("scope", "b"), replace(r), create("scope", "a"))
+			h.absent(idem.Ref{Scope: "scope", Key: "b"})
+			h.same(h.key("scope", "a"), named(create("scope", "a"), "name").Record, 1)
+			h.wantKeys(h.scan(idem.Query{Scope: "scope", Lane: idem.LaneOpen}), "a")
+			h.wantKeys(h.scan(idem.Query{Scope: "scope", Lane: idem.LaneSettled}))
+		}},
+		{"each change sees those before it", testOrderOfChanges},
+		{"a nil body stays and an empty one goes", testBodies},
+		{"what a caller does with its slices afterwards doesn't matter", func(h *harness) {
+			c := create("scope", "key")
+			c.Record.Request = []byte("request")
+			h.commit(c)
+			c.Record.Head[0], c.Record.Request[0] = 'X', 'X'
+			r := h.key("scope", "key")
+			r.Head[0], r.Request[0] = 'Y', 'Y'
+			want := record("scope", "key")
+			want.Request = []byte("request")
+			h.same(h.key("scope", "key"), want, 1)
+		}},
+		{"nonsense is ErrInvalid", func(h *harness) {
+			h.refused(idem.ErrInvalid, create("scope", ""))
+			h.refused(idem.ErrInvalid, idem.Change{Record: record("scope", "key")})
+			h.refused(idem.ErrInvalid, create("scope", "key"), idem.Change{Op: 99, Record: record("scope", "b")})
+			h.absent(idem.Ref{Scope: "scope", Key: "key"})
+		}},
+		{"an empty commit is fine", func(h *harness) { h.commit() }},
+		{"a canceled commit says why, or happened", func(h *harness) {
+			cause := errors.New("the cause")
+			ctx, cancel := context.WithCancelCause(h.ctx())
+			cancel(cause)
+			err := h.ks.Commit(ctx, create("scope", "key"))
+			if err == nil {
+				h.key("scope", "key")
+				return
+			}
+			if !errors.Is(err, cause) {
+				h.Errorf("Commit returned %v, want the cause of the cancel", err)
+			}
+			h.absent(idem.Ref{Scope: "scope", Key: "key"})
+		}},
+		{"of many who create one name exactly one wins", func(h *harness) {
+			h.oneWins(32, func(i int) idem.Change {
+				return named(create("scope", fmt.Sprint("key", i)), "name")
+			})
+		}},
+		{"of many who replace one revision exactly one wins", func(h *harness) {
+			h.commit(create("scope", "key"))
+			r := h.key("scope", "key")
+			h.oneWins(32, func(int) idem.Change { return replace(r) })
+		}},
+		{"commits that fail don't take others with them", testMixedCommits},
+	}
+}
+
+func testAnyBytes(h *harness) {
+	scopes := []string{"", "a", "ab", "a\x00", "a/", "\x00", "\xff\xfe", "ä"}
+	words := []string{"b", "bc", "\x00", "\x00b", "/b", "c", "\xff", string(bytes.Repeat([]byte("x"), 1000))}
+	for _, s := range scopes {
+		for _, w := range words {
+			h.commit(named(create(s, w), w))
+		}
+	}
+	for _, s := range scopes {
+		for _, w := range words {
+			h.same(h.key(s, w), named(create(s, w), w).Record, 1)
+			h.same(h.read(idem.Ref{Scope: s, Name: w}), named(create(s, w), w).Record, 1)
+		}
+		if n := len(h.scan(idem.Query{Scope: s, Lane: idem.LaneOpen})); n != len(words) {
+			h.Errorf("scope %q has %d records, want %d", s, n, len(words))
+		}
+	}
+}
+
+func testRemove(h *harness) {
+	c := named(create("scope", "key"), "name")
+	c.Record.Request, c.Record.Response = []byte("request"), []byte("response")
+	h.commit(c)
+	h.refused(idem.ErrConflict, remove("scope", "key", 2))
+	h.refused(idem.ErrConflict, remove("scope", "absent", 1))
+	h.commit(remove("scope", "key", 1))
+	h.absent(idem.Ref{Scope: "scope", Key: "key"})
+	h.absent(idem.Ref{Scope: "scope", Name: "name"})
+	h.wantKeys(h.scan(idem.Query{Scope: "scope", Lane: idem.LaneOpen}))
+
+	// The next record with the same key has nothing of the old one.
+	h.commit(create("scope", "key"))
+	h.same(h.key("scope", "key"), record("scope", "key"), 1)
+}
+
+func testOrderOfChanges(h *harness) {
+	// A record may be created and changed at once.
+	r := named(create("scope", "a"), "x").Record
+	first := idem.Change{Op: idem.OpCreate, Record: r}
+	first.Record.Request = []byte("request")
+	r.Rev, r.Lane = 1, idem.LaneSettled
+	h.commit(first, replace(r))
+	want := r
+	want.Request = []byte("request")
+	h.same(h.key("scope", "a"), want, 2)
+
+	// A name moves from one record to another, if it is given up first.
+	h.commit(create("scope", "b"))
+	a, b := h.read(idem.Ref{Scope: "scope", Key: "a"}), h.read(idem.Ref{Scope: "scope", Key: "b"})
+	a.Name, b.Name = "", "x"
+	h.refused(idem.ErrConflict, replace(b), replace(a))
+	h.commit(replace(a), replace(b))
+	if r := h.read(idem.Ref{Scope: "scope", Name: "x"}); r.Key != "b" {
+		h.Fatalf("the name leads to %q, want b", r.Key)
+	}
+
+	// So it does when its holder goes.
+	h.commit(remove("scope", "b", 2), named(create("scope", "c"), "x"))
+	if r := h.read(idem.Ref{Scope: "scope", Name: "x"}); r.Key != "c" {
+		h.Fatalf("the name leads to %q, want c", r.Key)
+	}
+
+	// What is created and removed at once was never there.
+	h.commit(named(create("scope", "d"), "y"), remove("scope", "d", 1))
+	h.absent(idem.Ref{Scope: "scope", Key: "d"})
+	h.absent(idem.Ref{Scope: "scope", Name: "y"})
+}
+
+func testBodies(h *harness) {
+	c := create("scope", "key")
+	c.Record.Request = bytes.Repeat([]byte("long request "), 10_000)
+	h.commit(c)
+	want := c.Record
+	h.same(h.key("scope", "key"), want, 1)
+
+	r := record("scope", "key")
+	r.Rev, r.Response = 1, []byte("response")
+	want.Response = r.Response
+	h.commit(replace(r))
+	h.same(h.key("scope", "key"), want, 2)
+
+	r.Rev, r.Request, r.Response = 2, []byte{}, nil
+	want.Request = nil
+	h.commit(replace(r))
+	h.same(h.key("scope", "key"), want, 3)
+
+	r.Rev, r.Request = 3, []byte("another")
+	want.Request = r.Request
+	h.commit(replace(r))
+	h.same(h.key("scope", "key"), want, 4)
+
+	r = h.read(idem.Ref{Scope: "scope", Key: "key"})
+	if r.Request != nil || r.Response != nil {
+		h.Errorf("bodies came unasked: %q, %q", r.Request, r.Response)
+	}
+}
+
+// oneWins commits n changes at once, of which the store may take only one.
+func (h *harness) oneWins(n int, change func(i int) idem.Change) {
+	h.Helper()
+	errs := make([]error, n)
+	h.together(n, func(i int) { errs[i] = h.ks.Commit(h.ctx(), change(i)) })
+	won := 0
+	for i, err := range errs {
+		switch {
+		case err == nil:
+			won++
+		case !errors.Is(err, idem.ErrConflict):
+			h.Errorf("commit %d: %v, want nil or ErrConflict", i, err)
+		}
+	}
+	if won != 1 {
+		h.Errorf("%d commits succeeded, want 1", won)
+	}
+}
+
+// together runs f in n goroutines and waits for them.
+func (h *harness) together(n int, f func(i int)) {
+	var wg sync.WaitGroup
+	start := make(chan struct{})
+	for i := range n {
+		wg.Go(func() {
+			<-start
+			f(i)
+		})
+	}
+	close(start)
+	wg.Wait()
+}
+
+func testMixedCommits(h *harness) {
+	h.commit(create("scope", "taken"))
+	const n = 48
+	errs := make([]error, n)
+	h.together(n, func(i int) {
+		changes := []idem.Change{create("scope", fmt.Sprint("key", i))}
+		if i%3 == 0 {
+			changes = append(changes, create("scope", "taken"))
+		}
+		errs[i] = h.ks.Commit(h.ctx(), changes...)
+	})
+	for i, err := range errs {
+		ref := idem.Ref{Scope: "scope", Key: fmt.Sprint("key", i)}
+		if i%3 == 0 {
+			if !errors.Is(err, idem.ErrConflict) {
+				h.Errorf("commit %d: %v, want ErrConflict", i, err)
+			}
+			h.absent(ref)
+			continue
+		}
+		if err != nil {
+			h.Errorf("commit %d: %v", i, err)
+		}
+		h.read(ref)
+	}
+}
