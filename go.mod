@@ -3,6 +3,8 @@ module github.com/idem-go/idem
 go 1.25.0
 
 require (
+	github.com/cenkalti/backoff/v4 v4.3.0
+	github.com/sony/gobreaker/v2 v2.4.0
 	github.com/stretchr/testify v1.12.1
 	go.etcd.io/bbolt v1.5.0
 	golang.org/x/sys v0.45.0

@@ -1,0 +1,156 @@
+package idem
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Ensure that the hook hears every change, in order, also those that happen
+// only because somebody asked, and that it may ask itself.
+func TestBreakers_reentrantHook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b *breakers
+		var heard []string
+		b = newBreakers(small, func(group, from, to string) {
+			heard = append(heard, group+": "+from+" to "+to)
+			done, _, err := b.allow("a", time.Now())
+			if err == nil {
+				done(neutral)
+			}
+			done, _, err = b.allow("other", time.Now())
+			require.NoError(t, err)
+			done(healthy)
+		})
+		report(t, b, "a", failed, failed, failed, failed)
+		time.Sleep(refused(t, b, "a"))
+		report(t, b, "a", failed)
+		time.Sleep(refused(t, b, "a"))
+		report(t, b, "a", healthy)
+		require.Equal(t, []string{
+			"a: closed to open", "a: open to half-open",
+			"a: half-open to open", "a: open to half-open",
+			"a: half-open to closed",
+		}, heard)
+	})
+}
+
+// Ensure that a change caused inside the hook is told after the one that caused
+// it, by the same call.
+func TestBreakers_hookCausesChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b *breakers
+		var heard []string
+		b = newBreakers(small, func(group, _, to string) {
+			heard = append(heard, group+" "+to)
+			if group == "a" && to == "open" {
+				report(t, b, "b", failed, failed, failed, failed)
+				require.Len(t, heard, 1, "not from within")
+			}
+		})
+		report(t, b, "a", failed, failed, failed, failed)
+		require.Equal(t, []string{"a open", "b open"}, heard)
+	})
+}
+
+// Ensure that a hook that panics costs neither a probe's slot nor later hooks.
+func TestBreakers_panickingHook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var heard []string
+		b := newBreakers(small, func(_, _, to string) {
+			heard = append(heard, to)
+			if to == "half-open" {
+				panic("in the hook")
+			}
+		})
+		report(t, b, "a", failed, failed, failed, failed)
+		time.Sleep(refused(t, b, "a"))
+		require.Panics(t, func() { _, _, _ = b.allow("a", time.Now()) })
+		report(t, b, "a", healthy)
+		require.Equal(t, []string{"open", "half-open", "closed"}, heard)
+	})
+}
+
+// Ensure that there are never more groups than allowed, that open ones stay as
+// long as a closed one can go, and that an evicted one's attempts end quietly.
+func TestBreakers_bounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var heard []string
+		b := newBreakers(small, func(group, from, to string) {
+			heard = append(heard, group+": "+from+" to "+to)
+		})
+		report(t, b, "open", failed, failed, failed, failed)
+		var late []func(health)
+		for range 4 {
+			done, _, err := b.allow("busy", time.Now())
+			require.NoError(t, err)
+			late = append(late, done)
+		}
+		for i := range maxGroups + 5 {
+			report(t, b, fmt.Sprint(i), healthy)
+			require.LessOrEqual(t, len(b.circuits.items), maxGroups)
+		}
+		refused(t, b, "open")
+		require.NotContains(t, b.circuits.items, "busy")
+		for _, done := range late {
+			done(failed)
+		}
+		report(t, b, "busy", healthy)
+		require.Equal(t, []string{"open: closed to open"}, heard)
+
+		// When all are open the one used longest ago goes, which closes it.
+		for i := range maxGroups {
+			report(t, b, fmt.Sprint("down ", i), failed, failed, failed, failed)
+		}
+		require.Contains(t, heard, "open: open to closed")
+		report(t, b, "open", healthy)
+		require.Len(t, b.circuits.items, maxGroups)
+	})
+}
+
+// Ensure that calls of many goroutines leave no slot behind and that hooks run
+// one at a time, in an order that makes sense for each group.
+func TestBreakers_stress(t *testing.T) {
+	const groups = 5
+	var telling atomic.Int32
+	state := map[string]string{}
+	p := BreakerPolicy{MinRequests: 3, OpenFor: 50 * time.Microsecond, Probes: 2}
+	b := newBreakers(p, func(group, from, to string) {
+		if telling.Add(1) != 1 {
+			t.Error("two hooks at once")
+		}
+		defer telling.Add(-1)
+		if was, ok := state[group]; ok && was != from {
+			t.Errorf("%s: was %s, heard of %s to %s", group, was, from, to)
+		}
+		state[group] = to
+	})
+	b.circuits.limit = groups - 1 // so that they evict each other
+
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 2000 {
+				done, _, err := b.allow(fmt.Sprint(rand.N(groups)), time.Now())
+				if err == nil {
+					done([]health{healthy, failed, failed, neutral}[rand.N(4)])
+				}
+			}
+		})
+	}
+	wg.Wait()
+
+	for group := range b.circuits.items {
+		require.Eventually(t, func() bool {
+			done, _, err := b.allow(group, time.Now())
+			done(healthy)
+			return err == nil
+		}, 5*time.Second, time.Millisecond, "a slot of group %s is lost", group)
+	}
+}
