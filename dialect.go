@@ -1,6 +1,17 @@
 package idem
 
-import "time"
+import (
+	"cmp"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+)
 
 // Dialect is how one provider takes keys and answers about them. It is plain
 // data: a struct literal, or JSON. The zero Dialect sends the header
@@ -11,18 +22,26 @@ type Dialect struct {
 	Placement Placement // where the key goes; default PlaceHeader
 	Field     string    // header, query parameter, form field or JSON path (dotted, "a.b.c"); "" with the header placements is Idempotency-Key
 
-	// NewKey mints a key; nil is [NewKey], a UUIDv7. MinKey and MaxKey are
-	// limits in bytes, quotes not counted; zero is 1 and 255.
+	// KeyForm is the form of minted keys; "" is KeyUUIDv7. NewKey, if set, mints
+	// instead, and is the one field that JSON doesn't carry. MinKey and MaxKey
+	// are limits in bytes, quotes not counted; zero is 1 and 255.
+	KeyForm        KeyForm
 	NewKey         func() Key
 	MinKey, MaxKey int
+
+	// FirstSent is a header that carries the time of the first send, the same
+	// on every attempt, as an HTTP date (Azure); "" is none.
+	FirstSent string
 
 	// Methods honour the key; nil is POST and PATCH. Paths are [path.Match]
 	// patterns of which one must match the URL's path, a trailing "/**" matches
 	// everything below; nil is every path. Outside them a request is unkeyed.
+	// Methods are written in upper case; a "%2F" in a path separates nothing.
 	Methods, Paths []string
 
 	// Routes are complete dialects of their own that are tried first, in order,
-	// each by its Paths and Methods. A route has no routes.
+	// each by its Paths and Methods, of which it sets at least one. A route
+	// inherits nothing but an empty Name, and has no routes.
 	Routes []Dialect
 
 	Window        time.Duration // how long the provider remembers a key, from the first send; zero is 24 h; see Forever
@@ -64,6 +83,16 @@ type Dialect struct {
 	Unverified      []string
 }
 
+// KeyForm is a form of minted keys.
+type KeyForm string
+
+// The key forms. Both are 36 bytes in lower case, which nearly every provider
+// takes; some check the version of the UUID.
+const (
+	KeyUUIDv7 KeyForm = "uuidv7" // ordered by time; the default
+	KeyUUIDv4 KeyForm = "uuidv4" // random
+)
+
 // Placement is where a key stands in a request.
 type Placement uint8
 
@@ -78,22 +107,32 @@ const (
 )
 
 // Match recognises an answer. All that is set must hold; a zero Match matches
-// nothing.
+// nothing. At least one of Status, Header and Path is set, and with a Value
+// exactly one of Header and Path.
 type Match struct {
-	Method string // of the request
-	Status int
-	Header string // a header that is present
-	Path   string // a path into the JSON body, dotted, "errors.0.code"; must exist
-	Value  string // what stands at Header or Path; "" is anything
+	Method string `json:"method,omitzero"` // of the request
+	Status int    `json:"status,omitzero"`
+	Header string `json:"header,omitzero"` // a header that is present
+	Path   string `json:"path,omitzero"`   // a path into the JSON body, dotted, "errors.0.code"; must exist and not be null
+
+	// Value is what stands at Header (in any case) or at Path (a string, a
+	// number as it is written, "true" or "false"); "" is anything.
+	Value string `json:"value,omitzero"`
 }
 
 // Resource locates what an AlreadyDone answer speaks of. Exactly one of Header
 // and Path is set, or neither where nothing can be fetched.
 type Resource struct {
-	Header string // a header with the URL
-	Path   string // a path into the JSON body with a URL or an id
-	URL    string // where an id is fetched: "/payments/{id}"; "" if Path gives a URL
+	Header string `json:"header,omitzero"` // a header with the URL
+	Path   string `json:"path,omitzero"`   // a path into the JSON body with a URL or an id
+	URL    string `json:"url,omitzero"`    // where an id is fetched: "/payments/{id}"; "" if Path gives a URL
 }
+
+// String returns the placement's name: "header", "quoted-header", "json",
+// "query", "form" or "none".
+func (p Placement) String() string { return nameAt(placementNames, int(p)) }
+
+var placementNames = []string{"header", "quoted-header", "json", "query", "form", "none"}
 
 // Accepted is what 202 means.
 type Accepted uint8
@@ -105,5 +144,132 @@ const (
 	AcceptedPoll                   // a job: poll its Location until it ends
 )
 
+// String returns the meaning's name: "final", "resend" or "poll".
+func (a Accepted) String() string { return nameAt(acceptedNames, int(a)) }
+
+var acceptedNames = []string{"final", "resend", "poll"}
+
+// nameAt returns the name of an enumerated value, or its number if it has none.
+func nameAt(names []string, i int) string {
+	if i < len(names) {
+		return names[i]
+	}
+	return strconv.Itoa(i)
+}
+
 // Forever is a Window that never closes.
 const Forever time.Duration = 1<<63 - 1
+
+// The defaults of a Dialect. They are read through getters and never written
+// back, so that a zero field stays visible as one.
+const (
+	defaultField       = "Idempotency-Key"
+	defaultWindow      = 24 * time.Hour
+	defaultInFlightMax = 15 * time.Minute
+	defaultMaxKey      = 255
+	maxMargin          = 5 * time.Minute
+)
+
+var (
+	defaultMethods = []string{http.MethodPost, http.MethodPatch}
+	defaultReplay  = Match{Header: "Idempotent-Replayed", Value: "true"}
+)
+
+func (d Dialect) inHeader() bool {
+	return d.Placement == PlaceHeader || d.Placement == PlaceQuotedHeader
+}
+
+func (d Dialect) field() string {
+	if d.Field == "" && d.inHeader() {
+		return defaultField
+	}
+	return d.Field
+}
+
+func (d Dialect) methods() []string {
+	if d.Methods == nil {
+		return defaultMethods
+	}
+	return d.Methods
+}
+
+func (d Dialect) window() time.Duration { return cmp.Or(d.Window, defaultWindow) }
+
+// margin is capped, so that a window of days doesn't lose hours to it.
+func (d Dialect) margin() time.Duration {
+	return cmp.Or(d.Margin, min(maxMargin, d.window()/10))
+}
+
+func (d Dialect) inFlightMax() time.Duration { return cmp.Or(d.InFlightMax, defaultInFlightMax) }
+
+func (d Dialect) minKey() int { return cmp.Or(d.MinKey, 1) }
+
+func (d Dialect) maxKey() int { return cmp.Or(d.MaxKey, defaultMaxKey) }
+
+func (d Dialect) replay() Match { return cmp.Or(d.Replay, defaultReplay) }
+
+// mint makes a key that nobody else has.
+func (d Dialect) mint() Key {
+	switch {
+	case d.NewKey != nil:
+		return d.NewKey()
+	case d.KeyForm == KeyUUIDv4:
+		return Key(uuid.New().String())
+	}
+	return Key(uuid.Must(uuid.NewV7()).String())
+}
+
+// route picks the dialect that holds for a request and tells whether the
+// provider honours a key on it. urlPath is the escaped path of the URL.
+func (d Dialect) route(method, urlPath string) (dialect Dialect, keyed bool) {
+	for _, r := range d.Routes {
+		if r.covers(method, urlPath) {
+			r.Name = cmp.Or(r.Name, d.Name)
+			return r, r.Placement != PlaceNone
+		}
+	}
+	keyed = d.Placement != PlaceNone && d.covers(method, urlPath)
+	d.Routes = nil
+	return d, keyed
+}
+
+// covers tells whether a request is within the dialect's own methods and paths.
+func (d Dialect) covers(method, urlPath string) bool {
+	if !slices.Contains(d.methods(), method) {
+		return false
+	}
+	return d.Paths == nil || slices.ContainsFunc(d.Paths, func(pattern string) bool {
+		return matchPath(pattern, cmp.Or(urlPath, "/"))
+	})
+}
+
+// matchPath is path.Match for escaped paths, with a trailing "/**" that matches
+// everything below. It goes segment by segment, so that an escaped slash in an
+// id doesn't make another path of it.
+func matchPath(pattern, urlPath string) bool {
+	pattern, below := strings.CutSuffix(pattern, "/**")
+	want, have := strings.Split(pattern, "/"), strings.Split(urlPath, "/")
+	if len(have) < len(want) || below != (len(have) > len(want)) {
+		return false
+	}
+	for i, p := range want {
+		if !matchSegment(p, have[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// matchSegment tries a segment as it is written, where "*" also matches one with
+// an escaped slash, and unescaped.
+func matchSegment(pattern, segment string) bool {
+	if ok, err := path.Match(pattern, segment); ok && err == nil {
+		return true
+	}
+	plain, err := url.PathUnescape(segment)
+	if err != nil {
+		return false
+	}
+	ok, err := path.Match(pattern, plain)
+	return ok && err == nil
+}
