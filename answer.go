@@ -1,0 +1,157 @@
+package idem
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/idem-go/idem/internal/record"
+)
+
+// answer is one response of the provider, its body read.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+	rest   io.ReadCloser  // what follows body: a stream, or a body over MaxResult; nil if body is all
+	cut    error          // the body ended too early; body is what came
+	lost   error          // what a Read gives after body, where more was there and isn't kept
+	live   *http.Response // as Base gave it; nil if it comes from the journal
+	hop    *url.URL       // the URL that gave it, where it wasn't the intent's own
+
+	bodyless bool // to a HEAD: its length is not that of body
+}
+
+// response gives the answer the form that callers know. Each call's body is its
+// own; a rest can be read once.
+func (a *answer) response() *http.Response {
+	r := &http.Response{Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
+	if a.live != nil {
+		*r = *a.live
+	}
+	r.StatusCode = a.status
+	r.Status = strconv.Itoa(a.status) + " " + http.StatusText(a.status)
+	r.Header = a.header.Clone()
+	if r.Header == nil {
+		r.Header = http.Header{}
+	}
+	switch {
+	case a.rest != nil:
+		r.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(bytes.NewReader(a.body), a.rest), a.rest}
+	case a.lost != nil:
+		r.Body, r.ContentLength, r.TransferEncoding = newBody(a.body, a.lost), -1, nil
+	case a.bodyless:
+		r.Body = http.NoBody
+	default:
+		r.Body, r.ContentLength, r.TransferEncoding = newBody(a.body, nil), int64(len(a.body)), nil
+	}
+	return r
+}
+
+// from is the URL against which the answer's Location is read.
+func (a *answer) from(w *wireRequest) *url.URL {
+	if a.hop != nil {
+		return a.hop
+	}
+	return w.URL
+}
+
+// closeRest ends a body that nobody will be given: an error's Response is not closed
+// by those who look at it. What was read stays, and the rest is ErrBodyTooLarge.
+func (a *answer) closeRest() {
+	if a != nil && a.rest != nil {
+		a.rest.Close()
+		a.rest, a.lost = nil, ErrBodyTooLarge
+	}
+}
+
+// message is the answer as the journal keeps it, without credentials.
+func (a *answer) message() *record.Message {
+	return &record.Message{Status: a.status, Header: scrubHeader(a.header), Body: a.body}
+}
+
+// answerOf is the inverse of message.
+func answerOf(m *record.Message) *answer {
+	return &answer{status: m.Status, header: m.Header, body: m.Body}
+}
+
+// newBody returns a body that holds b and then gives err, io.EOF if nil.
+func newBody(b []byte, err error) io.ReadCloser {
+	if err == nil {
+		return io.NopCloser(bytes.NewReader(b))
+	}
+	return io.NopCloser(io.MultiReader(bytes.NewReader(b), failingReader{err}))
+}
+
+type failingReader struct{ err error }
+
+func (r failingReader) Read([]byte) (int, error) { return 0, r.err }
+
+// wireOf rebuilds a request from the journal.
+func wireOf(m *record.Message) (*wireRequest, error) {
+	u, err := url.Parse(m.URL)
+	if err != nil {
+		return nil, err
+	}
+	h := m.Header
+	if h == nil {
+		h = http.Header{}
+	}
+	return &wireRequest{Method: m.Method, URL: u, Host: m.Host, Header: h, Body: m.Body}, nil
+}
+
+// message is the request as the journal keeps it.
+func (w *wireRequest) message() *record.Message {
+	return &record.Message{Method: w.Method, URL: w.URL.String(), Host: w.Host, Header: w.Header, Body: w.Body}
+}
+
+// request builds a new request over the same bytes. GetBody is there for signers;
+// an attempt takes it away before the request goes down.
+func (w *wireRequest) request(ctx context.Context) *http.Request {
+	u := *w.URL
+	r := (&http.Request{
+		Method: w.Method, URL: &u, Host: w.Host, Header: w.Header.Clone(),
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody,
+	}).WithContext(ctx)
+	if r.Header == nil {
+		r.Header = http.Header{}
+	}
+	r.GetBody = func() (io.ReadCloser, error) { return http.NoBody, nil }
+	if len(w.Body) > 0 {
+		r.ContentLength = int64(len(w.Body))
+		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(w.Body)), nil }
+		r.Body, _ = r.GetBody()
+	}
+	return r
+}
+
+// readAll reads a request body of at most max bytes and checks it against the
+// length that was promised; promised < 0, or 0 with a body, promises nothing.
+func readAll(body io.ReadCloser, promised, max int64) ([]byte, error) {
+	if body == nil || body == http.NoBody {
+		if promised > 0 {
+			return nil, &InvalidError{Field: "Request.Body", Value: 0, Why: fmt.Sprintf("ContentLength promises %d bytes", promised)}
+		}
+		return nil, nil
+	}
+	if promised > max {
+		return nil, fmt.Errorf("%w: %d bytes, MaxBody is %d", ErrBodyTooLarge, promised, max)
+	}
+	b, err := io.ReadAll(io.LimitReader(body, max+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", &InvalidError{Field: "Request.Body", Value: len(b), Why: "can't be read to its end"}, err)
+	case int64(len(b)) > max:
+		return nil, fmt.Errorf("%w: over %d bytes", ErrBodyTooLarge, max)
+	case promised > 0 && int64(len(b)) != promised:
+		return nil, &InvalidError{Field: "Request.Body", Value: len(b), Why: fmt.Sprintf("ContentLength promises %d bytes", promised)}
+	}
+	return b, nil
+}

@@ -1,0 +1,268 @@
+package idem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Client makes calls that happen once. All methods may be called at once from any
+// goroutine. Close it when done.
+type Client struct {
+	opts     Options // checked, defaults filled
+	ks       Keystore
+	owned    bool // Close closes ks
+	hub      *hub
+	codec    codec
+	base     http.RoundTripper
+	ownBase  *http.Transport // nil: Base is the caller's
+	breakers *breakers
+	budgets  *budgets
+	sweeper  sweeper
+
+	life context.Context // ends with Close
+	end  context.CancelCauseFunc
+
+	mu     sync.Mutex // guards closed and the first Add of calls
+	closed bool
+	calls  sync.WaitGroup // calls under way
+}
+
+// Open returns a client over the bbolt journal at path, which it creates if absent
+// (mode 0600) and owns: Close closes it. A journal that another process holds is
+// [ErrLocked], a damaged one [ErrCorrupt]; bad options are an [*InvalidError] before
+// the file is touched.
+func Open(path string, opts *Options) (*Client, error) {
+	if _, err := opts.withDefaults(); err != nil {
+		return nil, err
+	}
+	ks, err := OpenKeystore(path, nil)
+	if err != nil {
+		return nil, err
+	}
+	c, err := New(ks, opts)
+	if err != nil {
+		return nil, errors.Join(err, ks.Close())
+	}
+	c.owned = true
+	return c, nil
+}
+
+// New returns a client over a keystore that stays the caller's. Several clients may
+// share one, each with a scope of its own; two of the same scope must agree on
+// account and dialect.
+func New(ks Keystore, opts *Options) (*Client, error) {
+	if isNil(ks) {
+		return nil, &InvalidError{"Keystore", nil, "must not be nil"}
+	}
+	o, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{opts: o, ks: ks, base: o.Base, codec: codec{seal: o.Seal, unseal: o.Unseal}, budgets: newBudgets()}
+	c.life, c.end = context.WithCancelCause(context.Background())
+	if c.base == nil {
+		c.ownBase = newBase()
+		c.base = c.ownBase
+	}
+	var changed func(group, from, to string)
+	if o.Trace != nil {
+		changed = o.Trace.Breaker
+	}
+	c.breakers = newBreakers(o.Breaker, changed)
+	if c.hub, err = join(c); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Do sends req as one intent and returns the provider's final answer, its body
+// read: a 2xx, or a refusal that ends the matter. Everything else is an *Error.
+// Either way [FateOf] answers whether it happened.
+//
+// POST, PUT, PATCH, DELETE and unknown methods are intents. GET, HEAD, OPTIONS and
+// TRACE get retries and the breaker, without key or journal. The request is not
+// changed; its body is read and closed.
+func (c *Client) Do(req *http.Request) (*http.Response, error) {
+	return c.serve("Do", req).forDo()
+}
+
+// serve is the whole life of one call.
+func (c *Client) serve(op string, req *http.Request) outcome {
+	leave, closed := c.enter()
+	defer leave()
+	in, err := c.prepare(op, req, closed)
+	switch {
+	case err != nil:
+		return c.refuse(in, err) // nothing journaled, nothing sent
+	case in.skip:
+		return c.skip(in)
+	case in.read:
+		d := c.readCall(in)
+		defer d.release()
+		return c.drive(d)
+	}
+	d, out := c.begin(in) // adopt or mint the key, take the claim, commit
+	if d == nil {
+		return out // recalled, mismatched, in doubt, …
+	}
+	defer d.release()
+	defer d.leaveDoubt(&out)
+	out = c.drive(d)
+	return out
+}
+
+// drive sends until the end is known or this pass is over. Do, Transport, Resume
+// and Run all come through here.
+func (c *Client) drive(d *call) outcome {
+	if err := d.honourRetryAt(); err != nil {
+		return d.giveUp(err)
+	}
+	for {
+		if err := d.barred(); err != nil { // canceled, closed, expired, window closed
+			return d.giveUp(err)
+		}
+		report, err := d.admit() // the breaker
+		if err != nil {
+			return d.giveUp(err)
+		}
+		if err := d.markSent(); err != nil { // durable before a byte can leave
+			report(neutral)
+			return d.storeFailed(err)
+		}
+		t, v := d.try(report)
+		if t.barred != nil {
+			return d.giveUp(t.barred)
+		}
+		switch v.then {
+		case stepSettle:
+			return d.settle(v)
+		case stepReturn:
+			return d.refusedAtDoor(v)
+		case stepFail:
+			return d.giveUp(t.err)
+		case stepStop:
+			return d.stop(v)
+		case stepAmbiguous:
+			return d.ambiguous(v.reason(), causeOf(v.why))
+		case stepDecode:
+			if out, over := d.decode(v); over {
+				return out
+			}
+		case stepFetch:
+			if out, over := d.fetch(v); over {
+				return out
+			}
+		}
+		if err := d.pause(v); err != nil { // stepRetry, stepInFlight, stepAccepted, stepFollow
+			return d.giveUp(err)
+		}
+	}
+}
+
+// try makes one attempt and judges it. The breaker hears of every attempt that it
+// let through, also if Base or a hook panics.
+func (d *call) try(report func(health)) (tried, verdict) {
+	defer report(neutral) // the first report counts
+	began := time.Now()
+	t := d.attempt()
+	if t.barred != nil {
+		return t, verdict{}
+	}
+	v := d.judge(t)
+	if t.answer != nil && t.answer.cut != nil && d.ctx.Err() != nil {
+		v.strained = false // the caller's end cut it, which says nothing about the provider
+	}
+	switch {
+	case v.strained:
+		report(failed)
+	case t.answer != nil && v.row != rowCut.row:
+		report(healthy)
+	}
+	return t, d.learn(t, v, time.Since(began))
+}
+
+func (d *call) judge(t tried) verdict {
+	if d.visit {
+		return d.judgePoll(t)
+	}
+	return judge(d.dialect, d.facts(), t)
+}
+
+// Transport returns the client as a RoundTripper, to put under an SDK. It returns
+// the last answer whatever its status, so that the SDK parses its own errors; but a
+// 3xx or 4xx while the fate is anything but NotDone is an *Error, so that nobody
+// takes it for the truth. [WithResult] tells the fate from under any SDK.
+func (c *Client) Transport() http.RoundTripper { return &transport{c} }
+
+// HTTPClient returns an http.Client over Transport that follows no redirects: a
+// followed 302 turns a POST into a GET that looks like success.
+func (c *Client) HTTPClient() *http.Client {
+	return &http.Client{
+		Transport:     c.Transport(),
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// Close stops new calls, interrupts those under way, which leave their entries
+// Pending, waits until they have written what they know, and closes a journal that
+// the client owns. A second Close returns nil. A hook must not call it: it would
+// wait for itself.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil
+	}
+	c.closed = true
+	c.mu.Unlock()
+	c.end(ErrClosed)
+	c.calls.Wait()
+	c.hub.leave(c)
+	if c.ownBase != nil {
+		c.ownBase.CloseIdleConnections()
+	}
+	if c.owned {
+		return c.ks.Close()
+	}
+	return nil
+}
+
+// enter counts a call in, so that Close waits for it.
+func (c *Client) enter() (leave func(), closed error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return func() {}, ErrClosed
+	}
+	c.calls.Add(1)
+	return c.calls.Done, nil
+}
+
+// within returns ctx, ended also by Close, with the cause ErrClosed.
+func (c *Client) within(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	unhook := context.AfterFunc(c.life, func() { cancel(ErrClosed) })
+	return ctx, func() { unhook(); cancel(nil) }
+}
+
+// endOf tells why ctx ended: errors.Is finds both what ctx says and its cause.
+func endOf(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(cause, ErrClosed):
+		return ErrClosed
+	case errors.Is(cause, err):
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
+// wallClock is the time without its monotonic reading, which stands still while a
+// machine sleeps.
+func wallClock() time.Time { return time.Now().Round(0) }

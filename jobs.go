@@ -1,0 +1,106 @@
+package idem
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/idem-go/idem/internal/record"
+)
+
+// startPoll turns a 202 with a Location into a job to ask for, over restarts.
+func (d *call) startPoll() error {
+	to, err := d.answer.from(d.wire).Parse(d.answer.header.Get("Location"))
+	if err != nil || d.answer.header.Get("Location") == "" {
+		return d.enough(fmt.Errorf("%w: 202 without a Location to poll", ErrInDoubt))
+	}
+	kept, _ := d.dialect.withhold(&wireRequest{URL: to})
+	if err := d.save(func(h *record.Head) { h.PollURL = kept.URL.String() }, nil); err != nil {
+		return err
+	}
+	return d.visitPoll(to.String())
+}
+
+func (d *call) visitPoll(location string) error {
+	to, err := url.Parse(location)
+	if err != nil {
+		return fmt.Errorf("idem: entry %s: %w: poll URL: %v", d.head.Key, ErrCorrupt, err)
+	}
+	d.hop, d.visit = to, true
+	return nil
+}
+
+// rowPollElsewhere is a job that is done and whose result is at its Location.
+const rowPollElsewhere = "poll 303"
+
+// The answers to a poll: they speak of the job, not of the poll.
+var pollTable = []verdictRow{
+	{name: "poll 202", statuses: []int{202}, fate: FateUnknown, then: stepAccepted},
+	{name: "poll 2xx", from: 200, to: 299, fate: FateDone, then: stepSettle},
+	{name: rowPollElsewhere, statuses: []int{303}, fate: FateDone, then: stepAccepted},
+	{name: "poll again", statuses: []int{408, 425, 429}, fate: FateUnknown, then: stepRetry},
+	{name: "poll 5xx", from: 500, to: 599, fate: FateUnknown, then: stepRetry},
+	{name: "poll other", from: 0, to: 1 << 30, fate: FateUnknown, then: stepStop},
+}
+
+// judgePoll reads the answer to a poll, by the dialect's matchers first.
+func (d *call) judgePoll(t tried) verdict {
+	if t.answer == nil {
+		return rowLost
+	}
+	in := &matchInput{Method: http.MethodGet, Status: t.answer.status, Header: t.answer.header, Body: t.answer.body}
+	switch {
+	case matchAny(d.dialect.InFlight, in):
+		return verdict{row: "poll: in flight", fate: FateUnknown, then: stepAccepted}
+	case matchAny(d.dialect.NotDone, in):
+		return verdict{row: "poll: not done", fate: FateNotDone, then: stepSettle}
+	case t.answer.cut != nil:
+		return rowLost
+	}
+	for _, r := range pollTable {
+		if r.holds(in.Method, in.Status, true) {
+			return verdict{row: r.name, fate: r.fate, then: r.then, strained: in.Status >= 500}
+		}
+	}
+	panic("idem: internal error: the poll table has no row for everything else")
+}
+
+// fetch gets the resource that an AlreadyDone answer speaks of. over is false if
+// the call should go on and try again.
+func (d *call) fetch(v verdict) (o outcome, over bool) {
+	conflict := d.answer
+	ours := !d.head.Foreign && (d.before || keySource(d.head.KeySource) == keyMinted)
+	if foreign := !ours; foreign != d.head.Foreign { // once sent, only this tells that nothing was compared
+		if err := d.save(func(h *record.Head) { h.Foreign = foreign }, nil); err != nil {
+			return d.unsaved(d.outcome(nil), err), true
+		}
+	}
+	to := d.dialect.Resource.locate(conflict.from(d.wire), &matchInput{Status: conflict.status, Header: conflict.header, Body: conflict.body})
+	if to == nil {
+		if !ours {
+			return d.stop(verdict{why: fmt.Errorf("%w: done before, and nothing tells whether for this payload", ErrMismatch)}), true
+		}
+		return d.finish(FateDone, conflict, causeDone), true
+	}
+	d.hop, d.visit = to, true
+	t := d.attempt()
+	d.hop, d.visit = nil, false
+	if t.barred == nil {
+		d.head.Attempts++
+	}
+	if t.answer == nil || t.answer.cut != nil || t.answer.status < 200 || t.answer.status > 299 {
+		d.before, d.lastErr = true, errors.Join(t.err, fmt.Errorf("idem: fetch of the resource: status %d", statusOf(t.answer)))
+		if ours {
+			d.head.Fate = uint8(FateDone)
+		}
+		return outcome{}, false
+	}
+	same, compared := sameResource(d.wire.Body, t.answer.body)
+	if !same || !compared && !ours {
+		return d.ambiguous(fmt.Errorf("%w: the resource at the provider is another", ErrMismatch), causeOf(ErrMismatch)), true
+	}
+	d.answer.closeRest()
+	d.answer = t.answer
+	return d.finish(FateDone, t.answer, ""), true
+}

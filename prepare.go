@@ -1,0 +1,249 @@
+package idem
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"net/textproto"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// keySource tells where an intent's key comes from, on which depends for how long
+// it is remembered and who else may hold it.
+type keySource uint8
+
+const (
+	keyMinted keySource = iota // by us
+	keyCaller                  // WithKey
+	keySDK                     // found on the request
+)
+
+// intent is a caller's request, read and checked.
+type intent struct {
+	op      string
+	ctx     context.Context
+	req     *http.Request // the caller's, never changed; nil for Reserve
+	skip    bool          // sent as it is
+	read    bool          // GET, HEAD, OPTIONS, TRACE
+	name    string
+	account string
+	gift    bool // the account came from WithAccount
+	key     Key  // "" until minted
+	source  keySource
+	given   Key                  // WithKey's
+	derive  func(parent Key) Key // of a batch's item; nil: mint
+	expires time.Time
+	stored  bool // WithStoredPayload
+	queued  bool
+	payload []byte // of Reserve
+
+	dialect Dialect
+	keyed   bool
+	wire    *wireRequest // without credentials and, until begin, without the key
+	live    withheld
+	sum     []byte
+}
+
+// prepare reads and checks a request. What is wrong with it is told before anything
+// is journaled; the intent is returned with the error as far as it is known, for
+// its name may hold something.
+func (c *Client) prepare(op string, req *http.Request, closed error) (*intent, error) {
+	in := &intent{op: op, ctx: context.Background(), req: req}
+	if req == nil {
+		return in, &InvalidError{"Request", nil, "must not be nil"}
+	}
+	in.ctx = req.Context()
+	if req.Body != nil {
+		defer func() {
+			if base := in.skip && in.req == req && closed == nil; !base { // else Base closes it
+				req.Body.Close()
+			}
+		}()
+	}
+	switch req.Method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		in.read = true
+	}
+	if err := checkRequest(req); err != nil {
+		// The name or key may hold something all the same. A hook doesn't get a
+		// request without a URL.
+		_ = c.identify(in, func() string {
+			if req.URL != nil {
+				return c.opts.Name(req)
+			}
+			name, _ := IntentFrom(in.ctx)
+			return name
+		})
+		return in, err
+	}
+	if c.opts.Skip != nil && c.opts.Skip(req) {
+		in.skip = true
+		return in, closed
+	}
+	if !in.read {
+		if err := c.identify(in, func() string { return c.opts.Name(req) }); err != nil {
+			return in, err
+		}
+	}
+	if err := c.readPayload(in); err != nil {
+		return in, err
+	}
+	return in, closed
+}
+
+// identify takes name, key, account and expiry from the context.
+func (c *Client) identify(in *intent, name func() string) error {
+	if key, ok := in.ctx.Value(keyKey).(Key); ok { // first: it may hold something though the name is bad
+		in.given, in.key, in.source = key, key, keyCaller
+	}
+	in.account, in.gift = AccountFrom(in.ctx)
+	if !in.gift {
+		in.account = c.opts.Account
+	}
+	if item, ok := in.ctx.Value(itemKeyKey).(itemIntent); ok {
+		in.name, in.derive = item.name, item.key
+		in.expires, _ = in.ctx.Value(expiryKey).(time.Time)
+		return nil
+	}
+	if given, ok := IntentFrom(in.ctx); ok && in.req != nil && given == "" {
+		return checkName(given)
+	}
+	in.name = name()
+	if in.name != "" {
+		if err := checkName(in.name); err != nil {
+			in.name = ""
+			return err
+		}
+	}
+	if len(in.account) > maxScope {
+		return &InvalidError{"Account", in.account, "must be at most 255 bytes"}
+	}
+	in.expires, _ = in.ctx.Value(expiryKey).(time.Time)
+	in.stored, _ = in.ctx.Value(storedPayloadKey).(bool)
+	return nil
+}
+
+// readPayload reads the body and takes the request apart: what is journaled, what
+// is withheld, the key that an SDK has put there, the fingerprint.
+func (c *Client) readPayload(in *intent) error {
+	body, err := readAll(in.req.Body, in.req.ContentLength, c.opts.MaxBody)
+	w := wireFrom(in.req, body)
+	if err == nil && isTokenRequest(w) {
+		in.skip, in.req = true, withBody(in.req, body)
+		return nil
+	}
+	badKey := c.findKey(in, w) // also of a request whose body is bad: the key may hold something
+	if err == nil {
+		err = badKey
+	}
+	if err != nil {
+		return err
+	}
+	if !in.read {
+		sum := in.dialect.fingerprint(w)
+		in.sum = sum[:]
+	}
+	in.wire, in.live = in.dialect.withhold(w)
+	return nil
+}
+
+// findKey chooses the dialect and takes up the key that an SDK has put into the
+// request.
+func (c *Client) findKey(in *intent, w *wireRequest) error {
+	in.dialect, in.keyed = c.opts.Dialect.route(w.Method, w.URL.EscapedPath())
+	if in.keyed && !in.read {
+		found, err := in.dialect.find(w)
+		if err != nil {
+			return err
+		}
+		if found != "" && found != in.given {
+			in.key, in.source = found, keySDK
+		}
+	}
+	if in.source == keyMinted {
+		return nil
+	}
+	err := in.dialect.checkKey(in.key)
+	if err != nil {
+		in.key = ""
+	}
+	return err
+}
+
+// wireFrom copies a request in parts, without what a transport fills in itself.
+func wireFrom(req *http.Request, body []byte) *wireRequest {
+	u := *req.URL
+	u.Fragment, u.RawFragment = "", ""
+	h := req.Header.Clone()
+	if h == nil {
+		h = http.Header{}
+	}
+	h.Del("Content-Length")
+	method := req.Method
+	if method == "" {
+		method = http.MethodGet
+	}
+	w := &wireRequest{Method: method, URL: &u, Header: h, Body: body}
+	if req.Host != "" && req.Host != u.Host {
+		w.Host = req.Host
+	}
+	return w
+}
+
+// withBody returns req over a body that was read.
+func withBody(req *http.Request, body []byte) *http.Request {
+	r := req.Clone(req.Context())
+	r.ContentLength = int64(len(body))
+	r.GetBody = nil
+	r.Body = http.NoBody
+	if len(body) > 0 {
+		r.Body = io.NopCloser(bytes.NewReader(body))
+	}
+	return r
+}
+
+// checkRequest refuses what net/http would refuse later, when it is too late to
+// know cheaply that nothing was sent.
+func checkRequest(req *http.Request) error {
+	switch {
+	case req.URL == nil:
+		return &InvalidError{"Request.URL", nil, "must not be nil"}
+	case req.URL.Scheme != "http" && req.URL.Scheme != "https":
+		return &InvalidError{"Request.URL", scrubURL(req.URL), "must be http or https"}
+	case req.URL.Host == "" || req.URL.Hostname() == "":
+		return &InvalidError{"Request.URL", scrubURL(req.URL), "must have a host"}
+	case req.URL.Opaque != "":
+		return &InvalidError{"Request.URL", scrubURL(&url.URL{Scheme: req.URL.Scheme, Host: req.URL.Host}), "must not be opaque"}
+	case !isToken(req.Method) && req.Method != "" || req.Method == http.MethodConnect:
+		return &InvalidError{"Request.Method", req.Method, "must be a method that sends a request"}
+	case req.Host != "" && strings.ContainsAny(req.Host, " \r\n\t/@"):
+		return &InvalidError{"Request.Host", req.Host[strings.LastIndex(req.Host, "@")+1:], "must be a host, without user info"}
+	case len(req.Trailer) > 0:
+		return &InvalidError{"Request.Trailer", len(req.Trailer), "is not journaled, so it must be empty"}
+	}
+	for name, values := range req.Header {
+		if !isToken(name) {
+			shown, _, _ := strings.Cut(name, ":") // a whole header line in place of a name
+			return &InvalidError{"Request.Header", shown, "is not a header name"}
+		}
+		for _, v := range values {
+			if strings.ContainsAny(v, "\r\n\x00") {
+				return &InvalidError{"Request.Header." + textproto.CanonicalMIMEHeaderKey(name), nil, "has a value with a line break"}
+			}
+		}
+	}
+	return nil
+}
+
+// skip sends a request that is no intent, as it is.
+func (c *Client) skip(in *intent) outcome {
+	resp, err := c.base.RoundTrip(in.req.WithContext(belowContext{in.ctx}))
+	if resp != nil {
+		resp.Request = in.req
+	}
+	_, live := in.dialect.withhold(&wireRequest{URL: in.req.URL, Header: in.req.Header})
+	return outcome{skipped: true, resp: resp, why: scrubError(err, live.secrets())}
+}

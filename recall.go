@@ -1,0 +1,125 @@
+package idem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/idem-go/idem/internal/record"
+)
+
+// recall answers from the journal, without network.
+func (c *Client) recall(in *intent, f held) outcome {
+	f, err := c.read(in.ctx, Ref{Scope: f.head.Scope, Key: f.head.Key, Bodies: true})
+	if err != nil {
+		return c.fail(in, f, err)
+	}
+	d := c.openCall(in, f)
+	defer d.release()
+	d.head, d.rev = f.head, f.rec.Rev
+	if err := d.adopt(in); err != nil {
+		return d.unsaved(d.outcome(nil), err)
+	}
+	clearDoubt(Key(f.head.Key))
+	o := d.outcome(nil)
+	o.fate, o.recalled = Fate(f.head.Fate), true
+	o.answer, o.trimmed, err = c.recalled(f)
+	switch {
+	case err != nil:
+		o.why = err
+	case f.head.Cause != "":
+		o.why = fmt.Errorf("%w: %s", causeError(f.head.Cause), f.head.Reason)
+	case o.answer == nil:
+		o.why = fmt.Errorf("%w, and no answer is kept", ErrSettled)
+	default:
+		o.final = true
+	}
+	return o
+}
+
+// recalled rebuilds the stored answer; where its body isn't kept, the first Read
+// says so, for an empty body would look like an answer.
+func (c *Client) recalled(f held) (a *answer, trimmed bool, err error) {
+	h := f.head
+	switch {
+	case h.Status == 0:
+		return nil, h.Trimmed, nil
+	case h.TooLarge:
+		return &answer{status: h.Status, lost: fmt.Errorf("%w to keep: it was over MaxResult, or a stream", ErrBodyTooLarge)}, true, nil
+	case h.Trimmed:
+		return &answer{status: h.Status, lost: fmt.Errorf("idem: the result was swept after Keep: %w", ErrNotFound)}, true, nil
+	}
+	m, err := c.codec.openMessage(f.rec, partResponse, f.rec.Response)
+	if err != nil {
+		return nil, false, err
+	}
+	return answerOf(m), false, nil
+}
+
+// fail is the outcome of a call that ended before it had the right to send.
+func (c *Client) fail(in *intent, f held, err error) outcome {
+	o := outcome{in: in, op: in.op, name: in.name, why: err}
+	var inDoubt *doubtError
+	switch {
+	case errors.As(err, &inDoubt):
+		o.key, o.fate = inDoubt.key, inDoubt.fate
+	case f.head != nil:
+		o.key, o.attempts, o.retryAt = Key(f.head.Key), f.head.Attempts, f.head.RetryAt
+		o.fate = holderFate(f.head, err)
+		o.entry = c.entryOf(f.head)
+	case f.rec.Key != "":
+		o.key = Key(f.rec.Key) // there, but unreadable
+	case in.name == "" && in.key == "" || isOwnRefusal(err):
+		o.fate = FateNotDone
+	}
+	return o
+}
+
+// isOwnRefusal tells errors after which an absent entry is still known to be absent.
+func isOwnRefusal(err error) bool {
+	var broke *storeError
+	return !errors.As(err, &broke) && (errors.Is(err, ErrExpired) || errors.Is(err, ErrInvalid) || errors.Is(err, ErrFull) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded))
+}
+
+// holderFate is what is known of the intent that has the name or key.
+func holderFate(h *record.Head, err error) Fate {
+	if errors.Is(err, ErrAccountChanged) || errors.Is(err, ErrAbandoned) {
+		return FateUnknown
+	}
+	if State(h.State) != StateSettled && Fate(h.Fate) == FateNotDone {
+		return FateUnknown
+	}
+	if errors.Is(err, ErrMismatch) && Fate(h.Fate) != FateDone {
+		return FateUnknown
+	}
+	return Fate(h.Fate)
+}
+
+// refuse is the outcome of a call that can't begin. Nothing was sent for it, but its
+// name or key may hold something.
+func (c *Client) refuse(in *intent, err error) outcome {
+	if in.skip {
+		return outcome{in: in, op: in.op, why: err, fate: FateNotDone}
+	}
+	if in.read || in.name == "" && in.key == "" && in.sum == nil {
+		return outcome{in: in, op: in.op, why: err, fate: FateNotDone}
+	}
+	if in.name == "" && in.key == "" {
+		if doubtful := c.inDoubt(in); doubtful != nil {
+			o := c.fail(in, held{}, doubtful)
+			o.why = err
+			return o
+		}
+	}
+	f, findErr := c.find(in)
+	switch {
+	case errors.Is(findErr, ErrNotFound) && errors.Is(err, ErrClosed) && (in.name != "" || in.key != ""):
+		return outcome{in: in, op: in.op, name: in.name, key: in.key, why: err} // another client may be at it
+	case errors.Is(findErr, ErrNotFound):
+		return outcome{in: in, op: in.op, name: in.name, why: err, fate: FateNotDone}
+	case findErr != nil:
+		return outcome{in: in, op: in.op, name: in.name, key: in.key, why: err}
+	}
+	return c.fail(in, f, err)
+}

@@ -1,0 +1,371 @@
+package idem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/idem-go/idem/internal/record"
+)
+
+// ResumeOptions say how Resume and Run go about it. The zero value is the default.
+type ResumeOptions struct {
+	Concurrency int     // entries driven at once; default 4
+	Rate        float64 // entries begun a second; 0: no limit
+
+	// Each is called after each entry of a pass, one call at a time, with what is
+	// known then; the error says why an entry isn't settled, nil if it is. An entry
+	// that can't be read is reported with its key alone.
+	Each func(Entry, error)
+}
+
+func (o ResumeOptions) validate(field string) error {
+	switch {
+	case o.Concurrency < 0:
+		return &InvalidError{field + ".Concurrency", o.Concurrency, "must not be negative"}
+	case !(o.Rate >= 0) || o.Rate > 1e9:
+		return &InvalidError{field + ".Rate", o.Rate, "must be 0 to 1e9 entries a second"}
+	}
+	return nil
+}
+
+// Report counts the entries of a pass by what is known of them at its end. Skipped
+// ones weren't tried: driven by another call, not due yet, or of another account or
+// dialect.
+type Report struct{ Done, NotDone, Unknown, Skipped int }
+
+// Resume drives every entry of the client's scope that is due and has no driver,
+// once, and returns when all are through: under the key and with the bytes of the
+// journal. Nil options are [Options.Resume]. What can't be sent is reported to Each
+// and kept. The error is the journal's, or why ctx ended; an entry's own trouble is
+// not an error.
+func (c *Client) Resume(ctx context.Context, opts *ResumeOptions) (Report, error) {
+	leave, err := c.enter()
+	defer leave()
+	if err != nil {
+		return Report{}, fmt.Errorf("idem: Resume: %w", err)
+	}
+	o := c.opts.Resume
+	if opts != nil {
+		o = *opts
+	}
+	if err := o.validate("ResumeOptions"); err != nil {
+		return Report{}, err
+	}
+	p := c.newPass(ctx, "Resume", o)
+	report, err := p.run()
+	if err != nil {
+		err = fmt.Errorf("idem: Resume: %w", err)
+	}
+	return report, err
+}
+
+const (
+	defaultConcurrency = 4
+	runInterval        = time.Minute
+)
+
+// pass is one walk over the open entries of a scope.
+type resumePass struct {
+	client *Client
+	ctx    context.Context
+	op     string
+	opts   ResumeOptions
+	left   map[Key]time.Time // nil for Resume
+
+	mu      sync.Mutex // guards what follows
+	report  Report
+	leftNow map[Key]time.Time
+	next    time.Time // earliest RetryAt or repeat
+	err     error     // the journal's
+
+	each  chan struct{} // holds a token while Each runs; a mutex would stop fake clocks
+	epoch uint64        // of the clock, when the pass began
+	pace  pacer
+}
+
+func (c *Client) newPass(ctx context.Context, op string, o ResumeOptions) *resumePass {
+	if o.Concurrency == 0 {
+		o.Concurrency = defaultConcurrency
+	}
+	return &resumePass{client: c, ctx: ctx, op: op, opts: o, leftNow: map[Key]time.Time{}, each: make(chan struct{}, 1), pace: pacer{rate: o.Rate}}
+}
+
+// run walks oldest first, with as many workers as the options allow. Entries made
+// after its start are left to the next pass.
+func (p *resumePass) run() (Report, error) {
+	ctx, done := p.client.within(p.ctx)
+	defer done()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	sight, err := p.client.sight(ctx, wallClock())
+	if err != nil {
+		return p.report, err
+	}
+	p.epoch = sight.Epoch
+	if err := p.client.tellAll(ctx); err != nil {
+		return p.report, err
+	}
+	work := make(chan Record)
+	var workers sync.WaitGroup
+	for range p.opts.Concurrency {
+		workers.Go(func() {
+			for rec := range work {
+				p.drive(ctx, rec, cancel)
+			}
+		})
+	}
+	err = p.feed(ctx, work)
+	close(work)
+	workers.Wait()
+	if err == nil {
+		err = p.err
+	}
+	if err == nil {
+		err = endOf(ctx)
+	}
+	return p.report, err
+}
+
+// feed hands the open entries to the workers.
+func (p *resumePass) feed(ctx context.Context, work chan<- Record) error {
+	start := wallClock()
+	for rec, err := range p.client.ks.Scan(ctx, Query{Scope: p.client.opts.Scope, Lane: LaneOpen}) {
+		if err != nil && !errors.Is(err, ErrCorrupt) {
+			if ended := endOf(ctx); ended != nil {
+				return nil
+			}
+			return err
+		}
+		if err != nil {
+			p.tell(Entry{Key: Key(rec.Key), Scope: rec.Scope}, FateUnknown, err)
+			continue
+		}
+		if rec.Order.After(start) && !rec.Order.After(wallClock()) {
+			continue // made after the start; one of a later day was made by a clock that has been set back
+		}
+		select {
+		case work <- rec:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return nil
+}
+
+// drive takes one entry through its pass.
+func (p *resumePass) drive(ctx context.Context, rec Record, cancel context.CancelCauseFunc) {
+	c := p.client
+	head, err := c.codec.openHead(rec)
+	if err != nil {
+		if !p.idle(&record.Head{Key: rec.Key}) {
+			p.tell(Entry{Key: Key(rec.Key), Scope: rec.Scope, client: c}, FateUnknown, err)
+			p.stays(Key(rec.Key))
+		}
+		return
+	}
+	e := c.entryOf(head)
+	if head.Call != "" || p.idle(head) { // an item goes with its call
+		return
+	}
+	if head.RetryEpoch == p.epoch && head.RetryAt.After(wallClock()) {
+		p.due(head.RetryAt)
+		p.skip(e, nil)
+		return
+	}
+	if err := c.mine(head); err != nil {
+		p.skip(e, err)
+		p.stays(e.Key)
+		return
+	}
+	if !p.pace.wait(ctx) {
+		return
+	}
+	if head.Codec != "" {
+		p.driveCall(ctx, e, head)
+		return
+	}
+	o, err := c.resumeEntry(ctx, p.op, rec, head)
+	switch {
+	case errors.Is(err, errDriven):
+		p.skip(e, nil)
+		return
+	case err != nil:
+		p.tell(e, Fate(head.Fate), err)
+	case o.entry.State == StateSettled:
+		p.tell(o.entry, o.fate, nil)
+	default:
+		p.tell(o.entry, o.fate, o.why)
+	}
+	var broke *storeError
+	if errors.As(o.why, &broke) && ctx.Err() == nil {
+		p.mu.Lock()
+		p.err = o.why
+		p.mu.Unlock()
+		cancel(o.why)
+	}
+	p.again(o, head)
+}
+
+// driveCall takes a batch's call through its pass.
+func (p *resumePass) driveCall(ctx context.Context, e Entry, head *record.Head) {
+	err := p.resumeCall(ctx, head)
+	switch {
+	case errors.Is(err, errDriven):
+		p.skip(e, nil)
+	case err != nil:
+		p.tell(e, FateUnknown, err)
+	}
+}
+
+func (p *resumePass) skip(e Entry, err error) {
+	p.mu.Lock()
+	p.report.Skipped++
+	p.mu.Unlock()
+	if err != nil || p.left == nil {
+		p.callEach(e, err)
+	}
+}
+
+func (p *resumePass) tell(e Entry, fate Fate, err error) {
+	p.mu.Lock()
+	switch {
+	case fate == FateDone:
+		p.report.Done++
+	case fate == FateNotDone:
+		p.report.NotDone++
+	default:
+		p.report.Unknown++
+	}
+	p.mu.Unlock()
+	p.callEach(e, err)
+}
+
+func (p *resumePass) callEach(e Entry, err error) {
+	if p.opts.Each == nil {
+		return
+	}
+	p.each <- struct{}{}
+	defer func() { <-p.each }()
+	p.opts.Each(e, err)
+}
+
+// pacer spaces out the entries that are begun.
+type pacer struct {
+	rate float64
+
+	mu   sync.Mutex
+	next time.Time // guarded by mu
+}
+
+func (p *pacer) wait(ctx context.Context) bool {
+	if p.rate == 0 {
+		return ctx.Err() == nil
+	}
+	p.mu.Lock()
+	now := time.Now()
+	pause := p.next.Sub(now)
+	p.next = now.Add(max(pause, 0) + time.Duration(float64(time.Second)/p.rate))
+	p.mu.Unlock()
+	if pause <= 0 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// errDriven means that another call drives the entry.
+var errDriven = errors.New("idem: another call drives the entry")
+
+// mine guards what was made for another account or dialect from today's credentials.
+func (c *Client) mine(h *record.Head) error {
+	if h.Account != "" && h.Account != c.opts.Account && !h.AccountGift {
+		return fmt.Errorf("%w: made for account %q", ErrAccountChanged, h.Account)
+	}
+	if h.Reserved {
+		return nil
+	}
+	path, err := pathOf(h.URL)
+	if err != nil {
+		return fmt.Errorf("idem: entry %s: %w: %v", h.Key, ErrCorrupt, err)
+	}
+	if today, _ := c.opts.Dialect.route(h.Method, path); today.Name != h.Dialect {
+		return fmt.Errorf("%w: made for dialect %q", ErrAccountChanged, h.Dialect)
+	}
+	return nil
+}
+
+// resumeEntry drives one entry of the journal, if nobody else does.
+func (c *Client) resumeEntry(ctx context.Context, op string, rec Record, head *record.Head) (outcome, error) {
+	if head.AccountGift {
+		ctx = WithAccount(ctx, head.Account)
+	}
+	d := c.pass(op, ctx)
+	d.carried, d.head = true, head
+	defer d.release()
+	defer func() { d.answer.closeRest() }() // nobody reads on
+	if err := d.take(false); err != nil {
+		if errors.Is(err, ErrConflict) {
+			return outcome{}, errDriven
+		}
+		return outcome{}, err
+	}
+	now, err := c.read(ctx, Ref{Scope: rec.Scope, Key: rec.Key, Bodies: true})
+	if errors.Is(err, ErrNotFound) || err == nil && now.rec.Lane != LaneOpen {
+		return outcome{}, errDriven // it ended while we came
+	}
+	if err == nil {
+		err = d.load(now)
+	}
+	if err != nil {
+		return outcome{}, err
+	}
+	if d.head.RetryAt.After(wallClock()) && d.head.RetryEpoch == d.epoch() {
+		return outcome{}, errDriven // another call drove it meanwhile, and was told to wait
+	}
+	if d.head.Account == "" && c.opts.Account != "" {
+		err := d.save(func(h *record.Head) { h.Account = c.opts.Account }, nil)
+		if errors.Is(err, ErrConflict) { // the account has an intent of that name: this entry's trouble alone
+			return outcome{}, fmt.Errorf("%w: account %q: %w", ErrAccountChanged, c.opts.Account, err)
+		}
+		if err != nil {
+			return d.storeFailed(err), nil
+		}
+	}
+	o := d.step()
+	if o.entry.State == StateSettled {
+		c.tellOne(d)
+	}
+	return o, nil
+}
+
+// step is what a pass does with an entry, by its state.
+func (d *call) step() outcome {
+	switch {
+	case d.head.Reserved:
+		return d.reserved()
+	case State(d.head.State) == StateAmbiguous:
+		return d.reconcile(d.outcome(causeError(d.head.Cause)))
+	}
+	return d.client.drive(d)
+}
+
+// reserved can't be sent from here. Whoever reserved it may be sending it now, so
+// that the provider is asked only when the window is over.
+func (d *call) reserved() outcome {
+	if State(d.head.State) == StateAmbiguous {
+		return d.reconcile(d.outcome(causeError(d.head.Cause)))
+	}
+	if err := d.windowClosed(); errors.Is(err, ErrWindowClosed) {
+		return d.ambiguous(err, causeOf(ErrWindowClosed))
+	}
+	return d.outcome(fmt.Errorf("%w: it was reserved for a call made elsewhere", ErrInDoubt))
+}

@@ -1,0 +1,97 @@
+package idem
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/idem-go/idem/internal/record"
+)
+
+// Run delivers what Enqueue took and resumes what was left, until ctx ends; then it
+// returns nil. It wakes on Enqueue, when a RetryAt comes, and once a minute. An error
+// comes only from the journal, or is ErrClosed after Close.
+func (c *Client) Run(ctx context.Context) error {
+	leave, err := c.enter()
+	defer leave()
+	if err != nil {
+		return fmt.Errorf("idem: Run: %w", err)
+	}
+	wake, stop := c.hub.listen(c.opts.Scope)
+	defer stop()
+	left := map[Key]time.Time{} // when Run drove what it left Pending
+	for {
+		p := c.newPass(ctx, "Run", c.opts.Resume)
+		p.left = left
+		_, err := p.run()
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case c.life.Err() != nil:
+			return fmt.Errorf("idem: Run: %w", ErrClosed)
+		case err != nil:
+			return fmt.Errorf("idem: Run: %w", err)
+		}
+		left = p.leftNow
+		timer := time.NewTimer(p.untilNext())
+		select {
+		case <-ctx.Done():
+		case <-c.life.Done():
+		case <-wake:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// idle tells what Run has nothing to do for: what it left a moment ago, and what
+// waits for a person.
+func (p *resumePass) idle(h *record.Head) bool {
+	if p.left == nil {
+		return false
+	}
+	waits := State(h.State) == StateAmbiguous && (p.client.opts.Reconcile == nil || h.Reconciled)
+	at, ours := p.left[Key(h.Key)]
+	recent := ours && time.Since(at) < runInterval
+	if recent && h.RetryAt.IsZero() {
+		p.mu.Lock()
+		p.leftNow[Key(h.Key)] = at
+		p.mu.Unlock()
+		p.due(wallClock().Add(runInterval - time.Since(at)))
+		return true
+	}
+	return waits
+}
+
+// again notes an entry that stays, so that Run doesn't come back to it at every wake.
+func (p *resumePass) again(o outcome, h *record.Head) {
+	if o.entry.State != StatePending && o.entry.State != StateAmbiguous {
+		return
+	}
+	p.stays(Key(h.Key))
+	if !o.entry.RetryAt.IsZero() {
+		p.due(o.entry.RetryAt)
+	}
+}
+
+func (p *resumePass) stays(key Key) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.leftNow[key] = time.Now()
+}
+
+func (p *resumePass) due(at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.next.IsZero() || at.Before(p.next) {
+		p.next = at
+	}
+}
+
+// untilNext is how long Run may sleep.
+func (p *resumePass) untilNext() time.Duration {
+	if p.next.IsZero() {
+		return runInterval
+	}
+	return min(max(p.next.Sub(wallClock()), time.Millisecond), runInterval)
+}
