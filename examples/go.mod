@@ -1,0 +1,15 @@
+module github.com/idem-go/idem/examples
+
+go 1.25.0
+
+require github.com/idem-go/idem v0.0.0
+
+require (
+	github.com/cenkalti/backoff/v4 v4.3.0 // indirect
+	github.com/google/uuid v1.6.0 // indirect
+	github.com/sony/gobreaker/v2 v2.4.0 // indirect
+	go.etcd.io/bbolt v1.5.0 // indirect
+	golang.org/x/sys v0.45.0 // indirect
+)
+
+replace github.com/idem-go/idem => ..
