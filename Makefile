@@ -1,0 +1,22 @@
+help: ## list targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+
+test: ## all tests of the workspace
+	go test github.com/idem-go/idem/...
+
+race: ## the same with the race detector
+	go test -race github.com/idem-go/idem/...
+
+crash: ## every crash point in every kind of call
+	IDEM_CRASH=all go test -race -run 'Crash|Killed' .
+
+fuzz: ## every fuzz target for FUZZTIME (default 5m) each
+	FUZZTIME=$${FUZZTIME:-5m} bash .ci/fuzz
+
+lint: ## vet, gofmt, staticcheck
+	bash .ci/lint
+
+ci: ## what decides whether a change lands
+	bash .ci/run
+
+.PHONY: help test race crash fuzz lint ci
