@@ -1,0 +1,157 @@
+package idem_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/dialect"
+	"github.com/idem-go/idem/mockserver"
+)
+
+// readme is the code of the README's first screen, so that it compiles.
+func readme(secret string) error {
+	client, err := idem.Open("payments.db", &idem.Options{Scope: "stripe", Dialect: dialect.Stripe()})
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+
+	ctx := idem.WithIntent(context.Background(), "order-1017") // your own name for it
+	req, err := http.NewRequestWithContext(ctx, "POST", "https://api.stripe.com/v1/charges", strings.NewReader("amount=1999&currency=eur"))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Header.Set("Authorization", "Bearer "+secret)
+
+	resp, err := client.Do(req)
+	switch idem.FateOf(resp, err) {
+	case idem.FateDone: // it happened, and asking again answers from the journal
+	case idem.FateNotDone: // it didn't, and nothing sent so far can make it happen
+	case idem.FateUnknown: // it may have: client.Run, client.Resume or the next Do finds out
+	}
+	return nil
+}
+
+var _ = readme
+
+// openExample opens a client over a fresh journal and a mock provider.
+func openExample(opts *idem.Options) (*idem.Client, *mockserver.Server, func()) {
+	dir, err := os.MkdirTemp("", "idem")
+	if err != nil {
+		panic(err)
+	}
+	srv := mockserver.New(nil)
+	opts.Base = srv.Transport()
+	client, err := idem.Open(filepath.Join(dir, "journal.db"), opts)
+	if err != nil {
+		panic(err)
+	}
+	return client, srv, func() { client.Close(); srv.Close(); os.RemoveAll(dir) }
+}
+
+func order(ctx context.Context, id string) *http.Request {
+	req, err := http.NewRequestWithContext(ctx, "POST", "https://api.example/orders", strings.NewReader(`{"id":"`+id+`","qty":1}`))
+	if err != nil {
+		panic(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	return req
+}
+
+func ExampleClient_Do() {
+	client, provider, done := openExample(&idem.Options{})
+	defer done()
+	provider.Script(mockserver.Fault{Kind: mockserver.FaultDrop}) // the first answer is lost
+
+	for range 2 {
+		ctx := idem.WithIntent(context.Background(), "order-1017")
+		resp, err := client.Do(order(ctx, "1017"))
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		r, _ := idem.ResultOf(resp)
+		fmt.Println(r.Fate, resp.StatusCode, "attempts:", r.Attempts, "recalled:", r.Recalled)
+	}
+	fmt.Println("effects:", provider.Effects("1017"))
+	// Output:
+	// Done 201 attempts: 2 recalled: false
+	// Done 201 attempts: 2 recalled: true
+	// effects: 1
+}
+
+func ExampleJSON() {
+	type Order struct {
+		ID       string `json:"id"`
+		Resource string `json:"resource"`
+	}
+	client, _, done := openExample(&idem.Options{})
+	defer done()
+
+	ctx := idem.WithIntent(context.Background(), "order-7")
+	placed, err := idem.JSON[Order](client.Do(order(ctx, "7")))
+	fmt.Println(placed.ID, placed.Resource, err)
+	// Output: 7 res_1 <nil>
+}
+
+func ExampleClient_Resume() {
+	client, provider, done := openExample(&idem.Options{Retry: idem.RetryPolicy{MaxAttempts: 1}})
+	defer done()
+	provider.Script(mockserver.Fault{Kind: mockserver.FaultDrop})
+
+	ctx := idem.WithIntent(context.Background(), "order-8")
+	_, err := client.Do(order(ctx, "8"))
+	fmt.Println(idem.FateOf(nil, err))
+
+	report, err := client.Resume(context.Background(), nil)
+	fmt.Printf("%+v %v\n", report, err)
+	// Output:
+	// Unknown
+	// {Done:1 NotDone:0 Unknown:0 Skipped:0} <nil>
+}
+
+func ExampleWithResult() {
+	client, _, done := openExample(&idem.Options{})
+	defer done()
+
+	var result idem.Result
+	ctx := idem.WithIntent(context.Background(), "order-9")
+	ctx = idem.WithResult(ctx, &result)
+	sdk := &http.Client{Transport: client.Transport()} // somebody else's code
+	resp, err := sdk.Do(order(ctx, "9"))
+	if err == nil {
+		io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+	}
+	fmt.Println(result.Fate, result.Status)
+	// Output: Done 201
+}
+
+func ExampleClient_Enqueue() {
+	delivered := make(chan idem.Entry, 1)
+	client, _, done := openExample(&idem.Options{
+		Settled: func(_ context.Context, e idem.Entry) error { delivered <- e; return nil },
+	})
+	defer done()
+	ctx, stop := context.WithCancel(context.Background())
+	finished := make(chan error)
+	go func() { finished <- client.Run(ctx) }()
+
+	if _, err := client.Enqueue(order(idem.WithIntent(ctx, "unlock-1"), "unlock-1")); err != nil {
+		fmt.Println(err)
+	}
+	e := <-delivered
+	fmt.Println(e.Intent, e.Fate, e.Status)
+	stop()
+	fmt.Println(<-finished)
+	// Output:
+	// unlock-1 Done 201
+	// <nil>
+}
