@@ -38,6 +38,11 @@
 // A physical effect behind the provider: the lock that was told to open once may
 // still be jammed.
 //
+// A response with FateNotDone may still be worth another call: a 402 is the end of the
+// matter and is remembered under the name, but a refusal at the door, such as a 401 or
+// a 429 that outlasted the retries, is returned, withdrawn and forgotten. Its status
+// says which it was, and its Result's RetryAt when to come back.
+//
 // # Unknown
 //
 // Unknown is an honest answer and needs a plan. The entry stays in the journal; a

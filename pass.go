@@ -51,6 +51,8 @@ type call struct {
 	verdict     verdict
 }
 
+// newCall is the pass that creates an entry: everything that the intent pins, nothing
+// written yet.
 func (c *Client) newCall(in *intent, key Key) (*call, error) {
 	w := *in.wire
 	w.Header = in.wire.Header.Clone()
@@ -61,13 +63,13 @@ func (c *Client) newCall(in *intent, key Key) (*call, error) {
 			return nil, err
 		}
 	}
-	d := c.pass(in.op, in.ctx)
-	d.in, d.dialect, d.live, d.wire = in, in.dialect, in.live, &w
 	now := wallClock()
 	sight, err := c.sight(in.ctx, now)
 	if err != nil {
 		return nil, &storeError{err}
 	}
+	d := c.pass(in.op, in.ctx)
+	d.in, d.dialect, d.live, d.wire = in, in.dialect, in.live, &w
 	d.head = &record.Head{
 		Key: string(key), Scope: c.opts.Scope, Intent: in.name, Account: in.account, AccountGift: in.gift,
 		State: uint8(StatePending), KeySource: uint8(in.source),
