@@ -15,21 +15,16 @@ import (
 )
 
 // readme is the code of the README's first screen, so that it compiles.
-func readme(secret string) error {
+func readme(ctx context.Context, secret string) error {
 	client, err := idem.Open("payments.db", &idem.Options{Scope: "stripe", Dialect: dialect.Stripe()})
 	if err != nil {
 		return err
 	}
 	defer client.Close()
 
-	ctx := idem.WithIntent(context.Background(), "order-1017") // your own name for it
-	req, err := http.NewRequestWithContext(ctx, "POST", "https://api.stripe.com/v1/charges", strings.NewReader("amount=1999&currency=eur"))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	req.Header.Set("Authorization", "Bearer "+secret)
-
+	ctx = idem.WithIntent(ctx, "order-1017") // your own name for it
+	req, _ := http.NewRequestWithContext(ctx, "POST", "https://api.stripe.com/v1/charges", strings.NewReader("amount=1999&currency=eur"))
+	req.SetBasicAuth(secret, "") // withheld from the journal
 	resp, err := client.Do(req)
 	switch idem.FateOf(resp, err) {
 	case idem.FateDone: // it happened, and asking again answers from the journal
