@@ -19,7 +19,7 @@ const defaultLockWait = time.Second
 // KeystoreOptions tune [OpenKeystore]. The zero value is fine.
 type KeystoreOptions struct {
 	// MaxSize is how many bytes the journal's file may grow to; zero means no
-	// limit. Near the limit new records are refused with [ErrFull], so that
+	// limit. In its last quarter new records are refused with [ErrFull], so that
 	// there is room for the results of those that exist.
 	MaxSize int64
 
