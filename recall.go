@@ -45,7 +45,7 @@ func (c *Client) recalled(f held) (a *answer, trimmed bool, err error) {
 	case h.Status == 0:
 		return nil, h.Trimmed, nil
 	case h.TooLarge:
-		return &answer{status: h.Status, lost: fmt.Errorf("%w to keep: it was over MaxResult, or a stream", ErrBodyTooLarge)}, true, nil
+		return &answer{status: h.Status, lost: fmt.Errorf("%w to keep: it was over MaxResult or a stream, or the journal was full", ErrBodyTooLarge)}, true, nil
 	case h.Trimmed:
 		return &answer{status: h.Status, lost: fmt.Errorf("idem: the result was swept after Keep: %w", ErrNotFound)}, true, nil
 	}

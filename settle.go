@@ -129,23 +129,28 @@ func (d *call) commitEnd(fate Fate, a *answer, cause string) error {
 	if err != nil {
 		return &storeError{err}
 	}
-	keep := a
-	large := a != nil && a.rest != nil
-	if large {
-		keep = nil
+	settle := func(body *answer) error {
+		return d.save(func(h *record.Head) {
+			h.State, h.Fate, h.Cause, h.Settled = uint8(StateSettled), uint8(fate), cause, wallClock()
+			h.SweepAge = sight.Age + c.keepFor(h)
+			h.TooLarge = a != nil && body == nil
+			h.RetryAt, h.PollURL, h.Call, h.InFlightSince = time.Time{}, "", "", time.Time{}
+			h.Untold = d.carried && c.opts.Settled != nil
+			if a != nil {
+				h.Status, h.Trimmed = a.status, false
+			}
+			if cause == "" {
+				h.Reason, h.LastError = "", ""
+			}
+		}, body)
 	}
-	return d.save(func(h *record.Head) {
-		h.State, h.Fate, h.Cause, h.Settled = uint8(StateSettled), uint8(fate), cause, wallClock()
-		h.SweepAge = sight.Age + c.keepFor(h)
-		h.TooLarge, h.RetryAt, h.PollURL, h.Call, h.InFlightSince = large, time.Time{}, "", "", time.Time{}
-		h.Untold = d.carried && c.opts.Settled != nil
-		if a != nil {
-			h.Status, h.Trimmed = a.status, false
-		}
-		if cause == "" {
-			h.Reason, h.LastError = "", ""
-		}
-	}, keep)
+	if a == nil || a.rest != nil {
+		return settle(nil)
+	}
+	if err = settle(a); errors.Is(err, ErrFull) {
+		return settle(nil) // the fate matters more than the answer
+	}
+	return err
 }
 
 // keepFor is how long a settled entry is kept: an SDK mints a key for each of its
