@@ -332,3 +332,32 @@ func TestAFailedAuthorizeIsNotDoneIfNothingWasSentBefore(t *testing.T) {
 		require.Equal(t, idem.FateUnknown, r.Fate)
 	})
 }
+
+func TestAResendUnderALaterSignatureHasTheHeadersThatItCovers(t *testing.T) {
+	idBubble(t, nil, func(t *testing.T, b *idBench) {
+		signed := func(number, key string) func(*http.Request) {
+			return func(r *http.Request) {
+				r.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=k/s, SignedHeaders=amz-sdk-request;host;idempotency-key;x-amz-date, Signature="+number)
+				r.Header.Set("Amz-Sdk-Request", number)
+				r.Header.Set("X-Amz-Date", number)
+				r.Header.Set("X-Unsigned", number)
+				r.Header.Set("Idempotency-Key", key)
+			}
+		}
+		b.lose()
+		_, first, err := b.do(idNamed("n"), `{"id":"o1"}`, signed("1", "key-1"))
+		require.Error(t, err)
+		b.srv.Heal()
+		_, second, err := b.do(idNamed("n"), `{"id":"o1"}`, signed("2", "key-2"))
+		require.NoError(t, err)
+		require.Equal(t, first.Key, second.Key)
+
+		sent := b.srv.Requests()
+		last := sent[len(sent)-1].Header
+		require.Contains(t, last.Get("Authorization"), "Signature=2")
+		require.Equal(t, "2", last.Get("Amz-Sdk-Request"))
+		require.Equal(t, "2", last.Get("X-Amz-Date"))
+		require.Equal(t, "1", last.Get("X-Unsigned"), "as journaled")
+		require.Equal(t, []string{"key-1"}, last.Values("Idempotency-Key"))
+	})
+}

@@ -96,6 +96,7 @@ type withheld struct {
 	Query   []string // as they were written, in order, each once
 
 	header http.Header
+	signed http.Header // what an AWS signature in header covers: it is valid beside these alone
 	query  []queryPart
 }
 
@@ -130,6 +131,7 @@ func (d Dialect) withhold(m *wireRequest) (kept *wireRequest, w withheld) {
 	slices.Sort(w.Headers)
 	w.Headers = slices.Compact(w.Headers)
 	u.Fragment, u.RawFragment = "", "" // never on the wire
+	w.signed = d.signedHeaders(m)
 	d.withholdQuery(&u, &w)
 	return kept, w
 }
@@ -148,6 +150,26 @@ func (d Dialect) withholdQuery(u *url.URL, w *withheld) {
 	u.RawQuery = withoutParams(u.RawQuery, d.secretQuery)
 }
 
+// signedHeaders returns those that an AWS signature (SigV4) names, with the time and
+// the attempt's number among them. They change with the signature, so a resend under
+// another one, made for a later request of the same intent, needs that one's too. The
+// key's own header is not among them.
+func (d Dialect) signedHeaders(m *wireRequest) http.Header {
+	_, names, aws := strings.Cut(m.Header.Get("Authorization"), "SignedHeaders=")
+	if !aws {
+		return nil
+	}
+	names, _, _ = strings.Cut(names, ",")
+	signed := http.Header{}
+	for name := range strings.SplitSeq(names, ";") {
+		key := d.inHeader() && strings.EqualFold(name, d.field()) || strings.EqualFold(name, d.FirstSent)
+		if values := m.Header.Values(name); len(values) > 0 && !key && !d.secretHeader(name) {
+			signed[textproto.CanonicalMIMEHeaderKey(name)] = slices.Clone(values)
+		}
+	}
+	return signed
+}
+
 // basicAuth is the header that net/http makes of user info.
 func basicAuth(user *url.Userinfo) string {
 	password, _ := user.Password()
@@ -162,6 +184,7 @@ func (w withheld) restore(m *wireRequest) {
 		if h == nil {
 			h = http.Header{}
 		}
+		maps.Copy(h, w.signed)
 		for name, values := range w.header {
 			h[name] = slices.Clone(values)
 		}
