@@ -5,6 +5,7 @@ package wire
 import (
 	"bytes"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -52,6 +53,7 @@ func To(t testing.TB, target string) http.Handler {
 	return &httputil.ReverseProxy{
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(u) },
 		Transport: &http.Transport{DisableKeepAlives: true},
+		ErrorLog:  log.New(io.Discard, "", 0), // it tells of every client that goes away
 	}
 }
 
