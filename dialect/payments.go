@@ -98,14 +98,15 @@ func Adyen() idem.Dialect {
 }
 
 // GoCardless is api.gocardless.com. A repeat of a request that succeeded is a 409
-// that names the resource, which is fetched.
+// that names the resource, which is fetched. A conflict that names none proves
+// nothing, and is waited for as one in flight.
 func GoCardless() idem.Dialect {
 	source := "https://gocardless.com/blog/idempotency-keys"
 	creates := func(resource string) idem.Dialect {
 		return idem.Dialect{
 			Methods: post(), Paths: []string{"/" + resource}, Window: unknown,
 			AlreadyDone: []idem.Match{{
-				Status: 409, Path: "error.errors.0.reason", Value: "idempotent_creation_conflict",
+				Status: 409, Path: "error.errors.0.links.conflicting_resource_id",
 			}},
 			Resource: idem.Resource{
 				Path: "error.errors.0.links.conflicting_resource_id",
