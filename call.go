@@ -311,6 +311,9 @@ func (d *call) nextWait(v verdict) (wait time.Duration, tooLong bool) {
 		wait = max(wait, d.dialect.InFlightDelay)
 	case stepFollow:
 		wait = 0
+		if hinted { // RFC 9110 §10.2.3: the least time before the redirected request
+			wait = min(hint, longestHint)
+		}
 		d.hop = sameOriginLocation(d.answer.from(d.wire), d.answer.header.Get("Location"))
 	}
 	if hinted {

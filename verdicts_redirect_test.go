@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -34,6 +35,22 @@ func TestARedirectWithinTheOriginIsFollowedWithKeyAndBytes(t *testing.T) {
 				require.Equal(t, 2, r.Attempts)
 			})
 		}
+	}
+}
+
+func TestARedirectIsFollowedWhenItsRetryAfterSaysSo(t *testing.T) {
+	for after, want := range map[string]time.Duration{"20": 20 * time.Second, "0": 0, "": 0} {
+		synctest.Test(t, func(t *testing.T) {
+			base := &verdictBase{}
+			c := verdictClient(t, base, idem.Options{Retry: verdictPatient})
+			defer c.Close()
+			base.script(verdictAnswer(307, "", "Location", "/v2/charges", "Retry-After", after))
+			began := time.Now()
+			_, err := c.Do(verdictNamed("hop"))
+			require.NoError(t, err)
+			require.Len(t, base.sends(), 2)
+			require.Equal(t, want, time.Since(began))
+		})
 	}
 }
 
