@@ -40,7 +40,7 @@ func GoogleCompute() idem.Dialect {
 		Methods: []string{"POST", "PUT", "PATCH", "DELETE"}, Window: time.Hour,
 		Source:     "https://docs.cloud.google.com/dotnet/docs/reference/Google.Cloud.Compute.V1/latest/Google.Cloud.Compute.V1.InsertTargetInstanceRequest",
 		Checked:    checked,
-		Unverified: []string{"Window"},
+		Unverified: []string{"Window", "Methods"},
 	}
 }
 

@@ -43,7 +43,7 @@ func PayPal() idem.Dialect {
 				{Status: 409, Path: "details.0.issue", Value: "PREVIOUS_REQUEST_IN_PROGRESS"},
 			},
 			Mismatch:   []idem.Match{{Path: "name", Value: "DUPLICATE_REQUEST_ID"}},
-			Unverified: []string{"InFlight", "Mismatch"},
+			Unverified: []string{"Paths", "MaxKey", "InFlight", "Mismatch"},
 		}
 	}
 	return unkeyed("paypal", "https://developer.paypal.com/reference/guidelines/idempotency/",
@@ -127,19 +127,21 @@ func GoCardless() idem.Dialect {
 // it takes no key; /transfer/create goes by its authorization_id. Plaid asks for a
 // minute between two tries of a wallet transaction: see RetryPolicy.BaseDelay.
 func Plaid() idem.Dialect {
-	route := func(window time.Duration, maxKey int, unverified []string, paths ...string) idem.Dialect {
+	route := func(window time.Duration, maxKey int, paths ...string) idem.Dialect {
 		return idem.Dialect{
 			Placement: idem.PlaceJSON, Field: "idempotency_key", MaxKey: maxKey,
-			Methods: post(), Paths: paths, Window: window, Unverified: unverified,
+			Methods: post(), Paths: paths, Window: window, Unverified: []string{"Paths"},
 		}
 	}
+	others := route(unknown, 50, "/transfer/recurring/create", "/transfer/refund/create",
+		"/transfer/ledger/deposit", "/transfer/ledger/withdraw", "/transfer/ledger/distribute")
+	others.Unverified = []string{"Window", "Paths"}
 	return unkeyed("plaid", "https://plaid.com/docs/bank-transfers/idempotency-and-retries/",
-		route(2*day, 50, nil, "/transfer/authorization/create"),
-		route(2*day, 128, nil, "/payment_initiation/consent/payment/execute"),
-		route(7*day, 50, nil, "/bank_transfer/create"),
-		route(day, 128, nil, "/wallet/transaction/execute"),
-		route(unknown, 50, []string{"Window"}, "/transfer/recurring/create", "/transfer/refund/create",
-			"/transfer/ledger/deposit", "/transfer/ledger/withdraw", "/transfer/ledger/distribute"),
+		route(2*day, 50, "/transfer/authorization/create"),
+		route(2*day, 128, "/payment_initiation/consent/payment/execute"),
+		route(7*day, 50, "/bank_transfer/create"),
+		route(day, 128, "/wallet/transaction/execute"),
+		others,
 	)
 }
 
@@ -152,7 +154,7 @@ func MercadoPago() idem.Dialect {
 		InFlight:   []idem.Match{{Status: 423}, {Status: 424}},
 		Source:     "https://github.com/mercadopago/sdk-go",
 		Checked:    checked,
-		Unverified: []string{"Window"},
+		Unverified: []string{"Window", "Methods"},
 	}
 }
 
@@ -193,7 +195,7 @@ func Razorpay() idem.Dialect {
 		return idem.Dialect{
 			Field: field, MinKey: 4, MaxKey: 36, Methods: post(), Paths: []string{path},
 			Window: unknown, InFlight: []idem.Match{{Status: 409}},
-			Unverified: []string{"Window"},
+			Unverified: []string{"Window", "Paths"},
 		}
 	}
 	return unkeyed("razorpay", "https://razorpay.com/docs/api/x/payout-idempotency/make-request",
@@ -231,7 +233,7 @@ func Brex() idem.Dialect {
 		Name: "brex", KeyForm: idem.KeyUUIDv4, Methods: post(), Window: unknown,
 		Source:     "https://developer.brex.com/docs/idempotency",
 		Checked:    checked,
-		Unverified: []string{"Window"},
+		Unverified: []string{"Window", "Methods"},
 	}
 }
 
@@ -263,7 +265,7 @@ func Klarna() idem.Dialect {
 		Window:     day,
 		Source:     "https://docs.klarna.com/api/escalation-and-retry-policy/",
 		Checked:    checked,
-		Unverified: []string{"KeyForm"},
+		Unverified: []string{"KeyForm", "Paths"},
 	}
 }
 
@@ -284,19 +286,22 @@ func Xero() idem.Dialect {
 func Fineract() idem.Dialect {
 	return idem.Dialect{
 		Name: "fineract", MaxKey: 50, Methods: post(), Window: idem.Forever,
-		InFlight: []idem.Match{{Status: 425}, {Status: 409}},
-		Replay:   idem.Match{Header: "X-Served-From-Cache", Value: "true"},
-		Source:   "https://github.com/apache/fineract",
-		Checked:  checked,
+		InFlight:   []idem.Match{{Status: 425}, {Status: 409}},
+		Replay:     idem.Match{Header: "X-Served-From-Cache", Value: "true"},
+		Source:     "https://github.com/apache/fineract",
+		Checked:    checked,
+		Unverified: []string{"Methods"},
 	}
 }
 
-// Formance is the Formance ledger. It waits for a request that still runs.
+// Formance is the Formance ledger. It waits for a request that still runs. Another
+// payload is refused as any bad request is, 400 VALIDATION.
 func Formance() idem.Dialect {
 	return idem.Dialect{
 		Name: "formance", MaxKey: 255, Methods: post(), Window: idem.Forever,
-		Replay:  idem.Match{Header: "Idempotency-Hit", Value: "true"},
-		Source:  "https://github.com/formancehq/ledger",
-		Checked: checked,
+		Replay:     idem.Match{Header: "Idempotency-Hit", Value: "true"},
+		Source:     "https://github.com/formancehq/ledger",
+		Checked:    checked,
+		Unverified: []string{"Methods"},
 	}
 }
