@@ -32,6 +32,8 @@ const (
 // post returns a new slice each time, for presets are the caller's to change.
 func post() []string { return []string{"POST"} }
 
+//go:generate go test -run TestTheTablesInTheDocs -update .
+
 // presets is the table of this package, in the order of [All].
 var presets = []func() idem.Dialect{
 	Standard, IETF, None,
