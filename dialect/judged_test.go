@@ -255,3 +255,15 @@ func TestAConflictOverAKeyIsNotRetried(t *testing.T) {
 		require.Len(t, b.posts(), 1)
 	})
 }
+
+// Dwolla's 409 to a key that nobody else can hold is a duplicate of something else.
+func TestAConflictOfAFreshKeyAtDwollaIsARefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := dwolla().bench(t, nil)
+		b.api.Script(mockserver.Fault{Kind: mockserver.FaultStatus, Status: 409, Body: `{"code":"DuplicateResource"}`})
+		end, err := b.do(b.named("o"))
+		require.NoError(t, err)
+		require.Equal(t, notDone, end)
+		require.Len(t, b.posts(), 1)
+	})
+}

@@ -238,10 +238,11 @@ func Brex() idem.Dialect {
 }
 
 // Dwolla is api.dwolla.com. After an internal failure the key has been seen locked
-// for its whole 24 hours, which the cap on in-flight answers ends.
+// for its whole 24 hours, which the cap on in-flight answers ends. Its 409 can also be
+// a duplicate that has nothing to do with keys, and is left to the common table.
 func Dwolla() idem.Dialect {
 	return idem.Dialect{
-		Name: "dwolla", Methods: post(), Window: day, InFlight: []idem.Match{{Status: 409}},
+		Name: "dwolla", Methods: post(), Window: day,
 		Source:  "https://developers.dwolla.com/docs/balance/api-reference/api-fundamentals/idempotency-key",
 		Checked: checked,
 	}
