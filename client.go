@@ -95,6 +95,11 @@ func (c *Client) serve(op string, req *http.Request) outcome {
 	leave, closed := c.enter()
 	defer leave()
 	in, err := c.prepare(op, req, closed)
+	return c.serveIntent(in, err)
+}
+
+// serveIntent goes on where prepare ended.
+func (c *Client) serveIntent(in *intent, err error) outcome {
 	switch {
 	case err != nil:
 		return c.refuse(in, err) // nothing journaled, nothing sent

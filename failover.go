@@ -17,33 +17,38 @@ type Try struct {
 // order, going on at NotDone alone: what is Unknown at one provider may have happened,
 // so that the next one isn't asked. A name that some scope holds as anything but
 // NotDone is asked for there only, which keeps a crash between two providers, or a
-// rerun, from paying at the second while the first may have paid.
+// rerun, from paying at the second while the first may have paid. A rerun therefore
+// lists every provider that an earlier run did.
 //
 // All clients share one keystore and have distinct scopes, else ErrInvalid. Two
-// Failovers under one name wait for each other. The answer is that of the last try
-// asked; nobody was asked if the error is ErrInvalid or a Request's own.
+// Failovers under one name wait for each other. Every Request is built before anyone
+// is asked, for it tells the account in which the name is looked up; if one fails, or
+// is no intent (a GET, or one that [Options.Skip] takes), nobody is asked. The answer
+// is that of the last try asked.
 func Failover(ctx context.Context, name string, tries ...Try) (*http.Response, error) {
-	fail := func(fate Fate, err error) (*http.Response, error) {
-		return nil, &Error{Op: "Failover", Intent: name, Fate: fate, Err: err}
+	fail := func(err error) (*http.Response, error) {
+		e := &Error{Op: opFailover, Intent: name, Err: err}
+		(&intent{ctx: ctx}).fill(Result{Intent: name, Err: e})
+		return nil, e
 	}
 	if err := checkTries(name, tries); err != nil {
-		return fail(FateUnknown, err)
+		return fail(err)
 	}
 	claim, err := tries[0].Client.ks.Claim(ctx, "failover\x00"+name, true)
 	if err != nil {
-		return fail(FateUnknown, errors.Join(err, endOf(ctx)))
+		return fail(errors.Join(err, endOf(ctx)))
 	}
 	defer claim.Release()
-	holder, err := holderOf(ctx, name, tries)
+	list, err := prepareTries(ctx, name, tries)
 	if err != nil {
-		return fail(FateUnknown, err)
+		return fail(err)
 	}
-	if holder != nil {
-		return holder.do(ctx, name)
+	if list, err = holderAmong(list); err != nil {
+		return fail(err)
 	}
-	for i, t := range tries {
-		resp, err := t.do(ctx, name)
-		if i == len(tries)-1 || FateOf(resp, err) != FateNotDone || ctx.Err() != nil {
+	for i, t := range list {
+		resp, err := t.ask()
+		if i == len(list)-1 || FateOf(resp, err) != FateNotDone || ctx.Err() != nil {
 			return resp, err
 		}
 		if resp != nil {
@@ -52,6 +57,8 @@ func Failover(ctx context.Context, name string, tries ...Try) (*http.Response, e
 	}
 	panic("idem: internal error: Failover without a last try")
 }
+
+const opFailover = "Failover"
 
 func checkTries(name string, tries []Try) error {
 	if err := checkName(name); err != nil {
@@ -78,31 +85,59 @@ func checkTries(name string, tries []Try) error {
 	return nil
 }
 
-// holderOf is the try whose scope holds the name as anything but NotDone.
-func holderOf(ctx context.Context, name string, tries []Try) (*Try, error) {
-	for i := range tries {
-		e, err := tries[i].Client.Lookup(ctx, name)
+// preparedTry is a try whose request is built, read and checked.
+type preparedTry struct {
+	client *Client
+	in     *intent
+	err    error // what is wrong with the request
+}
+
+// prepareTries builds all requests, under the name whatever Options.Name would make
+// of them.
+func prepareTries(ctx context.Context, name string, tries []Try) ([]preparedTry, error) {
+	var list []preparedTry
+	for i, t := range tries {
+		req, err := t.Request(ctx)
+		if err == nil && req == nil {
+			err = &InvalidError{fmt.Sprintf("Failover.Tries[%d].Request", i), nil, "returned no request"}
+		}
+		if err != nil {
+			return nil, err
+		}
+		req = req.WithContext(context.WithValue(req.Context(), itemKeyKey, itemIntent{name: name}))
+		in, err := t.Client.prepare(opFailover, req, nil)
+		if in.skip || in.read {
+			if req.Body != nil {
+				req.Body.Close()
+			}
+			return nil, &InvalidError{fmt.Sprintf("Failover.Tries[%d].Request", i), req.Method, "must return a request that is an intent"}
+		}
+		list = append(list, preparedTry{t.Client, in, err})
+	}
+	return list, nil
+}
+
+// holderAmong is the one try whose scope holds the name as anything but NotDone, in
+// the account of its own request; all of them if there is none.
+func holderAmong(list []preparedTry) ([]preparedTry, error) {
+	for i, t := range list {
+		f, err := t.client.find(t.in)
 		switch {
 		case errors.Is(err, ErrNotFound):
 		case err != nil:
 			return nil, err
-		case e.Fate != FateNotDone || e.State == StateAbandoned:
-			return &tries[i], nil
+		case Fate(f.head.Fate) != FateNotDone || State(f.head.State) == StateAbandoned:
+			return list[i : i+1], nil
 		}
 	}
-	return nil, nil
+	return list, nil
 }
 
-// do asks one provider, under the name whatever Options.Name would make of it.
-func (t *Try) do(ctx context.Context, name string) (*http.Response, error) {
-	req, err := t.Request(ctx)
-	if err == nil && req == nil {
-		err = &InvalidError{"Try.Request", nil, "returned no request"}
+func (t preparedTry) ask() (*http.Response, error) {
+	leave, err := t.client.enter()
+	defer leave()
+	if t.err != nil {
+		err = t.err
 	}
-	if err != nil {
-		in := &intent{op: "Failover", ctx: ctx, name: name, account: t.Client.accountOf(ctx), req: noRequest}
-		return nil, t.Client.refuse(in, err).failure()
-	}
-	forced := context.WithValue(req.Context(), itemKeyKey, itemIntent{name: name})
-	return t.Client.serve("Failover", req.WithContext(forced)).forDo()
+	return t.client.serveIntent(t.in, err).forDo()
 }

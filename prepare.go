@@ -106,6 +106,9 @@ func (c *Client) identify(in *intent, name func() string) error {
 	if item, ok := in.ctx.Value(itemKeyKey).(itemIntent); ok {
 		in.name, in.derive = item.name, item.key
 		in.expires, _ = in.ctx.Value(expiryKey).(time.Time)
+		if in.op == opFailover {
+			in.stored, _ = in.ctx.Value(storedPayloadKey).(bool)
+		}
 		return nil
 	}
 	if given, ok := IntentFrom(in.ctx); ok && in.req != nil && given == "" {
