@@ -103,6 +103,8 @@ func (c *Client) serveIntent(in *intent, err error) outcome {
 	switch {
 	case err != nil:
 		return c.refuse(in, err) // nothing journaled, nothing sent
+	case in.skip && in.op == "Batch":
+		return c.refuseSkipped(in)
 	case in.skip:
 		return c.skip(in)
 	case in.read:

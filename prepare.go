@@ -241,6 +241,20 @@ func checkRequest(req *http.Request) error {
 	return nil
 }
 
+// refuseSkipped ends a batch item that is to happen once, but whose request would be
+// sent without key or journal: a rerun would send it again.
+func (c *Client) refuseSkipped(in *intent) outcome {
+	if in.req.Body != nil {
+		in.req.Body.Close()
+	}
+	err := c.identify(in, func() string { return "" }) // the name is forced
+	if err == nil {
+		err = &InvalidError{"Request", in.req.Method, "is no intent, so it can't be part of a batch"}
+	}
+	in.skip = false
+	return c.refuse(in, err)
+}
+
 // skip sends a request that is no intent, as it is.
 func (c *Client) skip(in *intent) outcome {
 	resp, err := c.base.RoundTrip(in.req.WithContext(belowContext{in.ctx}))
