@@ -84,3 +84,26 @@ func TestASkippedRequestOfADoneItemIsDone(t *testing.T) {
 		require.Equal(t, 1, srv.Effects("a"))
 	})
 }
+
+// A million items must not leave a million contexts at the run's.
+func TestABatchKeepsNothingOfItsItemsRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := mockserver.New(nil)
+		defer srv.Close()
+		var seen []context.Context
+		c, err := idem.New(idem.NewMemoryKeystore(), &idem.Options{Base: srv.Transport(), Skip: func(r *http.Request) bool {
+			for _, earlier := range seen {
+				require.Error(t, earlier.Err(), "an earlier item's context is still held by the run")
+			}
+			seen = append(seen, r.Context())
+			return false
+		}})
+		require.NoError(t, err)
+		defer c.Close()
+		for res, err := range c.Batch(context.Background(), acceptSingles("a", "b", "c", "d")) {
+			require.NoError(t, err)
+			require.Equal(t, idem.FateDone, res.Fate)
+		}
+		require.Len(t, seen, 4)
+	})
+}

@@ -247,7 +247,9 @@ func (r *batchRun) single(it Item) ItemResult {
 		forced := itemIntent{name: in.name, key: func(parent Key) Key {
 			return r.client.itemKey(in.account, r.batch.Name, it.ID, parent)
 		}}
-		o = r.client.serve("Batch", req.WithContext(context.WithValue(r.join(req), itemKeyKey, forced)))
+		ctx, release := r.join(req)
+		defer release()
+		o = r.client.serve("Batch", req.WithContext(context.WithValue(ctx, itemKeyKey, forced)))
 	}
 	res := ItemResult{ID: it.ID, Key: o.key, Fate: o.fate, Recalled: o.recalled}
 	if o.answer != nil {
@@ -272,14 +274,15 @@ func (o outcome) itemError() error {
 	return o.failure()
 }
 
-// join lets a request's context end with the run.
-func (r *batchRun) join(req *http.Request) context.Context {
+// join lets a request's context end with the run. The release keeps what a million
+// items leave at the run's context from adding up.
+func (r *batchRun) join(req *http.Request) (ctx context.Context, release func()) {
 	if req.Context() == context.Background() {
-		return r.itemContext()
+		return r.itemContext(), func() {}
 	}
 	ctx, cancel := context.WithCancelCause(req.Context())
-	context.AfterFunc(r.ctx, func() { cancel(context.Cause(r.ctx)) })
-	return ctx
+	unhook := context.AfterFunc(r.ctx, func() { cancel(context.Cause(r.ctx)) })
+	return ctx, func() { unhook(); cancel(nil) }
 }
 
 // itemIntent is what a batch forces on the request of an item.
