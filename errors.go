@@ -98,8 +98,8 @@ var (
 	ErrSealed = errors.New("idem: sealed with another key")
 )
 
-// Error is what every failed call of this package returns. Its Fate answers
-// whether the effect happened; everything else is evidence.
+// Error is what every failed call for an intent returns. Its Fate answers whether the
+// effect happened; everything else is evidence.
 type Error struct {
 	Op       string         // the method that failed: "Do", "Resume", …
 	Intent   string         // the business name; "" if the intent has none

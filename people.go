@@ -88,9 +88,7 @@ func (c *Client) lookup(ctx context.Context, op, name string, key Key) (Entry, e
 // findFor enters a call and reads the entry of a name or a key for it.
 func (c *Client) findFor(ctx context.Context, op, name string, key Key) (held, func(), error) {
 	leave, err := c.enter()
-	what := string(key)
 	if err == nil && key == "" {
-		what = name
 		err = checkName(name)
 	}
 	var f held
@@ -101,7 +99,7 @@ func (c *Client) findFor(ctx context.Context, op, name string, key Key) (held, f
 		}
 	}
 	if err != nil {
-		err = fmt.Errorf("idem: %s %q: %w", op, what, err)
+		err = c.failed(op, name, key, f, err)
 	}
 	return f, leave, err
 }
@@ -123,7 +121,7 @@ func (c *Client) Settle(ctx context.Context, key Key, found Finding) error {
 		err = &InvalidError{"Finding.Fate", found.Fate, "must be Done or NotDone"}
 	}
 	if err != nil {
-		return fmt.Errorf("idem: Settle: %w", err)
+		return &Error{Op: "Settle", Key: key, Err: err}
 	}
 	return c.handle(ctx, "Settle", key, func(d *call) error {
 		if d.head.Codec != "" {
@@ -188,7 +186,8 @@ func (c *Client) handle(ctx context.Context, op string, key Key, change func(*ca
 	defer d.release()
 	if err = d.take(false); err == nil {
 		if f, err = c.read(ctx, Ref{Scope: c.opts.Scope, Key: string(key)}); err == nil {
-			d.head, d.rev = f.head, f.rec.Rev
+			was := *f.head
+			d.head, d.rev, f.head = f.head, f.rec.Rev, &was // a change that fails leaves it so
 			if d.claimAs != f.head.Call {
 				err = fmt.Errorf("%w: it went into another call", ErrConflict)
 			} else {
@@ -197,7 +196,7 @@ func (c *Client) handle(ctx context.Context, op string, key Key, change func(*ca
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("idem: %s %q: %w", op, key, err)
+		return c.failed(op, "", key, f, err)
 	}
 	return nil
 }
@@ -226,7 +225,7 @@ func (c *Client) Forget(ctx context.Context, name string) error {
 		err = c.ks.Commit(context.WithoutCancel(ctx), change)
 	}
 	if err != nil {
-		return fmt.Errorf("idem: Forget %q: %w", name, err)
+		return c.failed("Forget", name, "", f, err)
 	}
 	return nil
 }

@@ -75,6 +75,16 @@ func (c *Client) fail(in *intent, f held, err error) outcome {
 	return o
 }
 
+// failed is why a look-up or a person's change failed, with what is known of the
+// intent.
+func (c *Client) failed(op, name string, key Key, f held, why error) *Error {
+	e := &Error{Op: op, Intent: name, Key: key, Err: why}
+	if h := f.head; h != nil {
+		e.Intent, e.Key, e.Attempts, e.RetryAt, e.Fate = h.Intent, Key(h.Key), h.Attempts, h.RetryAt, holderFate(h, why)
+	}
+	return e
+}
+
 // isOwnRefusal tells errors after which an absent entry is still known to be absent.
 func isOwnRefusal(err error) bool {
 	var broke *storeError

@@ -257,3 +257,32 @@ func TestPendingYieldsOldestFirstWhileWritersGoOn(t *testing.T) {
 		require.Equal(t, []string{"a", "c"}, names[:2])
 	})
 }
+
+// Whoever hears that a change is refused also hears what is known of the intent.
+func TestARefusedChangeSaysTheFate(t *testing.T) {
+	inResumeWorld(t, idem.Options{}, func(t *testing.T, w *resumeWorld) {
+		ctx := context.Background()
+		_, err := w.do("a")
+		require.NoError(t, err)
+		done := w.entry("a")
+		w.lose("b")
+		for name, tc := range map[string]struct {
+			err  error
+			is   error
+			fate idem.Fate
+			key  idem.Key
+		}{
+			"NotDone after Done":   {w.c.Settle(ctx, done.Key, idem.Finding{Fate: idem.FateNotDone}), idem.ErrSettled, idem.FateDone, done.Key},
+			"given up after Done":  {w.c.Abandon(ctx, done.Key, "why"), idem.ErrSettled, idem.FateDone, done.Key},
+			"forgotten in between": {w.c.Forget(ctx, "b"), idem.ErrConflict, idem.FateUnknown, w.entry("b").Key},
+			"no such key":          {w.c.Abandon(ctx, "nobody", "why"), idem.ErrNotFound, idem.FateUnknown, "nobody"},
+		} {
+			require.ErrorIs(t, tc.err, tc.is, name)
+			require.Equal(t, tc.fate, idem.FateOf(nil, tc.err), name)
+			require.Equal(t, tc.key, resumeError(t, tc.err).Key, name)
+		}
+		_, err = w.c.Lookup(ctx, "nobody")
+		require.ErrorIs(t, err, idem.ErrNotFound)
+		require.Equal(t, "nobody", resumeError(t, err).Intent)
+	})
+}
