@@ -29,6 +29,7 @@ type ItemResult struct {
 	Status   int    // the item's own, or that of the call; 0 if there is none
 	Body     []byte // the item's part of the answer; nil if there is none
 	Recalled bool   // from the journal, settled before this run
+	Trimmed  bool   // without its body, which was swept, or is a stream or over Options.MaxResult
 	Err      error  // why it isn't Done; nil if it is
 
 	// Retry is for Decode: the item didn't happen and may go into another call. A

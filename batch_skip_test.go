@@ -107,3 +107,28 @@ func TestABatchKeepsNothingOfItsItemsRequests(t *testing.T) {
 		require.Len(t, seen, 4)
 	})
 }
+
+// The beginning of a body must not pass for the body, nor a recall without it for an
+// empty answer.
+func TestAnItemSaysThatItsBodyIsNotKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := mockserver.New(&mockserver.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			io.WriteString(w, "more than ten bytes")
+		})})
+		defer srv.Close()
+		c, err := idem.New(idem.NewMemoryKeystore(), &idem.Options{Base: srv.Transport(), MaxResult: 10})
+		require.NoError(t, err)
+		defer c.Close()
+		for run := range 2 {
+			for res, err := range c.Batch(context.Background(), acceptSingles("a")) {
+				require.NoError(t, err)
+				require.NoError(t, res.Err)
+				require.Equal(t, idem.FateDone, res.Fate)
+				require.Equal(t, 200, res.Status)
+				require.True(t, res.Trimmed)
+				require.Nil(t, res.Body)
+				require.Equal(t, run == 1, res.Recalled)
+			}
+		}
+	})
+}

@@ -267,10 +267,7 @@ func (r *batchRun) known(in *intent, it Item, f held, err error) ItemResult {
 			o = c.fail(in, f, openReason(f.head))
 		}
 	}
-	res := ItemResult{ID: it.ID, Key: o.key, Fate: o.fate, Recalled: o.recalled}
-	if o.answer != nil {
-		res.Status, res.Body = o.answer.status, o.answer.body
-	}
+	res := o.itemResult(it.ID)
 	if o.fate != FateDone {
 		res.Err = o.itemError()
 	}

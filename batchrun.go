@@ -251,14 +251,23 @@ func (r *batchRun) single(it Item) ItemResult {
 		defer release()
 		o = r.client.serve("Batch", req.WithContext(context.WithValue(ctx, itemKeyKey, forced)))
 	}
-	res := ItemResult{ID: it.ID, Key: o.key, Fate: o.fate, Recalled: o.recalled}
-	if o.answer != nil {
-		res.Status, res.Body = o.answer.status, o.answer.body
-	}
-	if o.answer != nil && o.answer.rest != nil {
-		o.answer.rest.Close()
-	}
+	res := o.itemResult(it.ID)
 	res.Err = o.itemError()
+	return res
+}
+
+// itemResult is the outcome as an item's. A body that isn't there as a whole is left
+// out: its beginning would look like all of it.
+func (o outcome) itemResult(id string) ItemResult {
+	res := ItemResult{ID: id, Key: o.key, Fate: o.fate, Recalled: o.recalled, Trimmed: o.trimmed}
+	if o.answer == nil {
+		return res
+	}
+	o.answer.closeRest()
+	res.Status, res.Body = o.answer.status, o.answer.body
+	if o.answer.lost != nil {
+		res.Body, res.Trimmed = nil, true
+	}
 	return res
 }
 
