@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -64,6 +65,9 @@ func (d *call) attempt() tried {
 		return d.noAnswer(ctx, spy, err)
 	}
 	a := d.read(resp, timer, stop)
+	if d.cargo != nil {
+		a.closeRest() // nobody gets it
+	}
 	reading = a.rest != nil
 	d.client.at(pointAnswered)
 	return tried{answer: a, twice: spy.count() > 1}
@@ -196,7 +200,7 @@ func (d *call) read(resp *http.Response, timer *time.Timer, stop func()) *answer
 		a.rest = &stream{ReadCloser: resp.Body, done: stop}
 		return a
 	}
-	limit := d.client.opts.MaxResult
+	limit := d.maxResult()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
 	a.body = body
 	if err == nil && int64(len(body)) > limit {
@@ -216,6 +220,17 @@ func (d *call) read(resp *http.Response, timer *time.Timer, stop func()) *answer
 	resp.Body.Close()
 	a.bodyless = bodyless(d, resp)
 	return a
+}
+
+// maxResult is how much of an answer is read at once. A batch's call may take as much
+// for each of its items, since its codec needs all of it.
+func (d *call) maxResult() int64 {
+	limit := d.client.opts.MaxResult
+	if d.cargo == nil {
+		return limit
+	}
+	n := int64(max(len(d.cargo.items), 1))
+	return min(limit, (math.MaxInt64-1)/n) * n
 }
 
 // bodyless tells an answer whose length is that of a body which isn't sent.

@@ -31,7 +31,11 @@ const (
 // decode reads an answer through the codec. over is false if the same call is to be
 // sent again.
 func (d *call) decode(v verdict) (o outcome, over bool) {
-	results, err := d.cargo.codec.Decode(d.answer.response(), d.cargo.items)
+	var results []ItemResult
+	err := d.answer.lost // over the limit, or a stream
+	if err == nil {
+		results, err = d.cargo.codec.Decode(d.answer.response(), d.cargo.items)
+	}
 	plans, storeErr := d.plan(v, results)
 	if storeErr != nil {
 		return d.unsaved(d.outcome(nil), &storeError{storeErr}), true
@@ -134,7 +138,7 @@ func (d *call) strike(v verdict, plans []itemPlan, decodeErr error) (o outcome, 
 
 // ownAnswer makes the call's answer the only item's.
 func (d *call) ownAnswer(v verdict, p itemPlan) outcome {
-	p.res = ItemResult{ID: p.item.ID, Key: p.item.Key, Status: d.answer.status, Body: d.answer.body, Fate: v.fate}
+	p.res = d.asItem(p.item, v.fate)
 	p.next = itemSettle
 	if v.fate == FateUnknown || v.fate == FateNotDone && p.before && !v.replayed && !d.dialect.KeyFirst {
 		p.res.Fate, p.next = FateUnknown, itemOpen
@@ -142,11 +146,16 @@ func (d *call) ownAnswer(v verdict, p itemPlan) outcome {
 	return d.apply([]itemPlan{p})
 }
 
+// asItem is the call's answer as that of one of its items.
+func (d *call) asItem(it KeyedItem, fate Fate) ItemResult {
+	return outcome{key: it.Key, fate: fate, answer: d.answer}.itemResult(it.ID)
+}
+
 // settleCall gives the table's verdict on the call to its items.
 func (d *call) settleCall(v verdict) outcome {
 	results := make([]ItemResult, len(d.cargo.items))
 	for i, it := range d.cargo.items {
-		results[i] = ItemResult{ID: it.ID, Fate: v.fate, Status: d.answer.status, Body: d.answer.body}
+		results[i] = d.asItem(it, v.fate)
 	}
 	plans, err := d.plan(v, results)
 	if err != nil {
@@ -296,7 +305,7 @@ func (d *call) itemChange(p itemPlan, carrier *call) (*record.Head, Change, erro
 		if err := d.settleItem(&h, p.res); err != nil {
 			return nil, Change{}, err
 		}
-		if p.res.Status != 0 {
+		if p.res.Status != 0 && !p.res.Trimmed {
 			response = &answer{status: p.res.Status, body: p.res.Body}
 		}
 	case carrier != nil:
@@ -326,7 +335,7 @@ func (d *call) settleItem(h *record.Head, res ItemResult) error {
 	}
 	h.State, h.Fate, h.Status, h.Settled = uint8(StateSettled), uint8(res.Fate), res.Status, wallClock()
 	h.SweepAge = sight.Age + d.client.opts.Keep
-	h.Attempts = d.head.Attempts
+	h.Attempts, h.TooLarge = d.head.Attempts, res.Trimmed
 	h.Untold = d.carried && d.client.opts.Settled != nil
 	if res.Err != nil {
 		h.LastError = shortText(d.scrub(res.Err))
