@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"strings"
 	"testing"
@@ -100,4 +101,25 @@ func TestAnAnswerThatIsNotReadSettlesNoItem(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestTheLargestLimitIsNoLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := mockserver.New(nil)
+		defer srv.Close()
+		c, err := idem.New(idem.NewMemoryKeystore(), &idem.Options{
+			Base: srv.Transport(), MaxBody: math.MaxInt64, MaxResult: math.MaxInt64,
+		})
+		require.NoError(t, err)
+		defer c.Close()
+		body := io.MultiReader(strings.NewReader(`{"id":"rent"}`)) // of unknown length
+		req, err := http.NewRequest("POST", "http://bank.example/pay", body)
+		require.NoError(t, err)
+		resp, err := c.Do(req)
+		require.NoError(t, err)
+		got, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.NotEmpty(t, got)
+		require.Equal(t, []string{`{"id":"rent"}`}, srv.Bodies("rent"))
+	})
 }

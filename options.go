@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"net/http"
 	"reflect"
 	"slices"
@@ -115,6 +116,8 @@ func (o *Options) withDefaults() (Options, error) {
 	if out.MaxResult == 0 {
 		out.MaxResult = defaultMaxResult
 	}
+	// One byte more is read, to tell a body that is longer.
+	out.MaxBody, out.MaxResult = min(out.MaxBody, math.MaxInt64-1), min(out.MaxResult, math.MaxInt64-1)
 	if out.Keep == 0 {
 		out.Keep = max(defaultKeep, out.Dialect.longestWindow())
 	}
