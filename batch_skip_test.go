@@ -132,3 +132,30 @@ func TestAnItemSaysThatItsBodyIsNotKept(t *testing.T) {
 		}
 	})
 }
+
+// A loop that panics, or a test that fails in it, leaves no worker behind with a claim
+// that the next run would wait for.
+func TestALoopThatPanicsLeavesTheBatchToTheNextRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := mockserver.New(nil)
+		defer srv.Close()
+		c, err := idem.New(idem.NewMemoryKeystore(), &idem.Options{Base: srv.Transport()})
+		require.NoError(t, err)
+		defer c.Close()
+		batch := acceptSingles("a", "b", "c", "d", "e", "f", "g", "h")
+		batch.Concurrency = 4
+		require.PanicsWithValue(t, "mine", func() {
+			for range c.Batch(context.Background(), batch) {
+				panic("mine")
+			}
+		})
+		n := 0
+		for res, err := range c.Batch(context.Background(), batch) {
+			require.NoError(t, err)
+			require.Equal(t, idem.FateDone, res.Fate)
+			require.Equal(t, 1, srv.Effects(res.ID))
+			n++
+		}
+		require.Equal(t, 8, n)
+	})
+}

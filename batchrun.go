@@ -51,7 +51,6 @@ func (r *batchRun) run(ctx context.Context) {
 	ctx, done := r.client.within(ctx)
 	defer done()
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	r.ctx = ctx
 	r.jobs, r.results = make(chan batchJob), make(chan ItemResult)
 	var workers sync.WaitGroup
@@ -62,9 +61,16 @@ func (r *batchRun) run(ctx context.Context) {
 			}
 		})
 	}
-	r.read()
-	close(r.jobs)
 	go func() { workers.Wait(); close(r.results) }()
+	end := sync.OnceFunc(func() { close(r.jobs) })
+	defer func() { // also if the caller's loop panics: a waiting worker holds a claim
+		cancel()
+		end()
+		for range r.results {
+		}
+	}()
+	r.read()
+	end()
 	if r.stopped {
 		cancel()
 	}
