@@ -26,6 +26,8 @@ var credentialHeaders = setOf(
 	"x-auth-pw", "x-access-token", "x-auth-token", "private-token", "dpop",
 	"x-goog-api-key", "x-functions-key", "x-amz-security-token",
 	"ocp-apim-subscription-key", "x-client-cert", "x-forwarded-client-cert",
+	"authentication", "x-authentication", "dd-application-key", "x-master-key",
+	"x-parse-master-key",
 )
 
 // credentialQuery is the same for query parameters.

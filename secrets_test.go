@@ -18,6 +18,7 @@ func TestNamesThatCarryCredentialsAreKnown(t *testing.T) {
 		"X-MBX-APIKEY", "X-Auth-Token", "X-Shopify-Access-Token", "X-Amz-Security-Token",
 		"PLAID-SECRET", "X-Vault-Token", "X-CSRF-Token", "X-Hub-Signature-256", "Signature",
 		"OK-ACCESS-KEY", "CB-ACCESS-SIGN", "OK-ACCESS-PASSPHRASE", "X-Session-Id", "X-Shopify-Hmac-Sha256",
+		"Authentication", "X-Authentication", "DD-APPLICATION-KEY", "X-Parse-Master-Key", "X-Master-Key",
 	} {
 		require.True(t, isSecretHeader(name), name)
 	}
