@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -359,5 +360,25 @@ func TestAResendUnderALaterSignatureHasTheHeadersThatItCovers(t *testing.T) {
 		require.Equal(t, "2", last.Get("X-Amz-Date"))
 		require.Equal(t, "1", last.Get("X-Unsigned"), "as journaled")
 		require.Equal(t, []string{"key-1"}, last.Values("Idempotency-Key"))
+	})
+}
+
+func TestTheResultSaysWhyALastAnswerIsNotFinal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := mockserver.New(nil)
+		defer srv.Close()
+		c, err := idem.New(idem.NewMemoryKeystore(), &idem.Options{Base: srv.Transport(), Retry: idem.RetryPolicy{MaxAttempts: 1}})
+		require.NoError(t, err)
+		defer c.Close()
+		srv.Script(mockserver.Fault{Kind: mockserver.FaultStatus, Status: 503})
+		var r idem.Result
+		ctx := idem.WithResult(context.Background(), &r)
+		req, err := http.NewRequestWithContext(ctx, "POST", "http://bank.example/pay", strings.NewReader("{}"))
+		require.NoError(t, err)
+		resp, err := c.Transport().RoundTrip(req)
+		require.NoError(t, err)
+		require.Equal(t, 503, resp.StatusCode)
+		require.Equal(t, idem.FateUnknown, r.Fate)
+		require.ErrorIs(t, r.Err, idem.ErrExhausted)
 	})
 }

@@ -39,7 +39,7 @@ type Result struct {
 	Status   int       // of the last answer, 0 if there was none
 	Fate     Fate      // what is known of the effect
 	RetryAt  time.Time // when the next try makes sense; zero if nobody said
-	Err      error     // what the call returned, nil if it was an answer
+	Err      error     // why there is no final answer, nil if there is; set also where Transport hands over a last answer that isn't one
 
 	Replayed bool // the provider marked its answer as the stored one
 	Recalled bool // the answer came from the journal, without network
