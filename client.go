@@ -203,6 +203,10 @@ func (d *call) judge(t tried) verdict {
 // the last answer whatever its status, so that the SDK parses its own errors; but a
 // 3xx or 4xx while the fate is anything but NotDone is an *Error, so that nobody
 // takes it for the truth. [WithResult] tells the fate from under any SDK.
+//
+// Most SDKs mint a key for each of their calls. It holds over the SDK's own retries,
+// but the caller's repeat of a call comes with another, and is another intent: give
+// such calls a name.
 func (c *Client) Transport() http.RoundTripper { return &transport{c} }
 
 // HTTPClient returns an http.Client over Transport that follows no redirects: a
