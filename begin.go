@@ -95,6 +95,8 @@ func (c *Client) mayHave(in *intent, h *record.Head) error {
 	followUp := !same && State(h.State) == StateSettled && Fate(h.Fate) == FateNotDone &&
 		in.name != "" && in.name == h.Intent && string(in.key) != h.Key
 	switch {
+	case h.Codec != "":
+		return fmt.Errorf("%w: the key is that of a batch's call, which Batch, Resume and Run drive", ErrConflict)
 	case h.Account != "" && h.Account != in.account:
 		return fmt.Errorf("%w: the key belongs to account %q", ErrAccountChanged, h.Account)
 	case in.name != "" && h.Intent != "" && in.name != h.Intent:

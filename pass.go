@@ -129,6 +129,9 @@ func (d *call) load(f held) error {
 	if d.wire, err = wireOf(m); err != nil {
 		return fmt.Errorf("idem: entry %s: %w: %v", d.head.Key, ErrCorrupt, err)
 	}
+	if d.head.Call != "" {
+		return fmt.Errorf("%w: its call %s carries it", ErrConflict, d.head.Call)
+	}
 	d.live = d.live.expecting(d.head.WithheldHeaders, d.head.WithheldParams)
 	d.dialect, _ = d.client.opts.Dialect.route(d.wire.Method, d.wire.URL.EscapedPath())
 	if d.head.PollURL != "" {

@@ -132,6 +132,8 @@ func (c *Client) Settle(ctx context.Context, key Key, found Finding) error {
 		switch {
 		case was == FateDone && found.Fate == FateNotDone:
 			return fmt.Errorf("%w: it is Done", ErrSettled)
+		case d.head.Call != "" && State(d.head.State) == StatePending && found.Fate == FateNotDone:
+			return fmt.Errorf("%w: its call %s carries it and may be sent again: abandon that first", ErrConflict, d.head.Call)
 		case State(d.head.State) == StateSettled && was == found.Fate && (found.Status == 0 || d.head.Status != 0):
 			return nil // nothing new
 		case closed && found.Fate == FateDone && was != FateDone:
