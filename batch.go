@@ -142,7 +142,7 @@ func (c *Client) checkBatch(b *Batch) error {
 	if b.Codec == "" {
 		b.MaxItems = 1
 	}
-	if c, limited := c.opts.Codecs[b.Codec].(interface{ MaxItems() int }); limited {
+	if c, limited := c.opts.Codecs[b.Codec].(interface{ MaxItems() int }); limited && c.MaxItems() > 0 {
 		b.MaxItems = min(b.MaxItems, c.MaxItems())
 	}
 	b.Concurrency = orDefault(b.Concurrency, defaultBatchCalls)
