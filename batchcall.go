@@ -1,12 +1,11 @@
 package idem
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/idem-go/idem/internal/record"
@@ -38,31 +37,68 @@ func (c *cargo) tell(res ItemResult, e Entry) {
 
 // callFor sends new items in one call, or in more if they don't fit.
 func (r *batchRun) callFor(items []newItem) {
-	emit := func(res ItemResult, _ Entry) { r.results <- res }
-	d, err := r.newCall(items, emit)
+	d, err := r.newCall(items)
+	var broke *storeError
 	switch {
-	case errors.Is(err, ErrBodyTooLarge) && len(items) > 1:
-		r.callFor(items[:len(items)/2])
-		r.callFor(items[len(items)/2:])
-	case errors.Is(err, ErrConflict) && len(items) > 1:
-		for i := range items { // some other run was faster with one of them
-			r.callFor(items[i : i+1])
+	case err == nil:
+		if end := r.client.driveCalls(d); end.broke != nil {
+			r.fail(end.broke)
 		}
 	case errors.Is(err, ErrConflict):
-		r.continueItem(items[0].Item)
-	case err != nil:
-		for _, it := range items {
-			in := r.intentOf(it.Item)
-			o := r.client.refuse(in, err)
-			r.results <- ItemResult{ID: it.ID, Key: o.key, Fate: o.fate, Err: o.failure()}
-		}
+		r.sortAgain(items, err)
+	case errors.As(err, &broke):
+		r.refuse(items, err)
+		r.fail(err)
+	case len(items) > 1 && r.ctx.Err() == nil: // too large, or one of them can't be written
+		r.callFor(items[:len(items)/2])
+		r.callFor(items[len(items)/2:])
 	default:
-		r.client.driveCalls(d)
+		r.refuse(items, err)
+	}
+}
+
+// sortAgain parts the items that some other run was faster with from the others.
+func (r *batchRun) sortAgain(items []newItem, conflict error) {
+	var fresh, known []newItem
+	for _, it := range items {
+		f, err := r.client.find(r.intentOf(it.Item))
+		if it.old = nil; err == nil && r.followUp(it.Item, f) {
+			it.old = &f
+		}
+		if err == nil && it.old == nil {
+			known = append(known, it)
+		} else {
+			fresh = append(fresh, it)
+		}
+	}
+	if len(known) == 0 {
+		r.refuse(items, conflict)
+		return
+	}
+	if len(fresh) > 0 {
+		r.callFor(fresh)
+	}
+	for _, it := range known {
+		r.continueItem(it.Item)
+	}
+}
+
+// refuse reports items for which no call could begin.
+func (r *batchRun) refuse(items []newItem, err error) {
+	var broke *storeError
+	for _, it := range items {
+		in := r.intentOf(it.Item)
+		o := r.client.refuse(in, err)
+		if errors.As(err, &broke) && o.fate == FateNotDone {
+			o.fate = FateUnknown // the commit may be there all the same
+		}
+		o.in = nil
+		r.results <- ItemResult{ID: it.ID, Key: o.key, Fate: o.fate, Err: o.failure()}
 	}
 }
 
 // newCall journals a call and its items in one transaction.
-func (r *batchRun) newCall(items []newItem, emit func(ItemResult, Entry)) (*call, error) {
+func (r *batchRun) newCall(items []newItem) (*call, error) {
 	c := r.client
 	keyed := make([]KeyedItem, len(items))
 	for i, it := range items {
@@ -71,13 +107,13 @@ func (r *batchRun) newCall(items []newItem, emit func(ItemResult, Entry)) (*call
 		if it.old != nil {
 			parent = Key(it.old.head.Key)
 		}
-		keyed[i] = KeyedItem{it.Item, c.itemKey(in.account, r.batch.Name, it.ID, parent)}
+		keyed[i] = KeyedItem{it.Item, r.freeKey(in, it.ID, parent)}
 	}
 	d, err := c.encodeCall(r.itemContext(), r.batch.Name, r.batch.Codec, r.codec, keyed)
 	if err != nil {
 		return nil, err
 	}
-	d.cargo.emit = emit
+	d.cargo.emit = func(res ItemResult, _ Entry) { r.results <- res }
 	changes, err := d.commitCall()
 	for i, it := range items {
 		if err != nil {
@@ -90,15 +126,17 @@ func (r *batchRun) newCall(items []newItem, emit func(ItemResult, Entry)) (*call
 	if err == nil {
 		err = d.take(true)
 	}
-	if err == nil {
-		d.guard(func() {
-			c.at(pointUncommitted)
-			err = c.ks.Commit(context.WithoutCancel(r.ctx), changes...)
-		})
-	}
 	if err != nil {
 		d.release()
-		if !errors.Is(err, ErrConflict) && endOf(r.ctx) == nil {
+		return nil, err
+	}
+	d.guard(func() {
+		c.at(pointUncommitted)
+		err = c.ks.Commit(context.WithoutCancel(r.ctx), changes...)
+	})
+	if err != nil {
+		d.release()
+		if !errors.Is(err, ErrConflict) {
 			err = &storeError{err}
 		}
 		return nil, err
@@ -112,7 +150,7 @@ func (r *batchRun) newCall(items []newItem, emit func(ItemResult, Entry)) (*call
 
 // encodeCall makes the pass for a call over items, its bytes fixed, nothing written.
 func (c *Client) encodeCall(ctx context.Context, batch, codecName string, codec BatchCodec, items []KeyedItem) (*call, error) {
-	req, err := codec.Encode(belowContext{ctx}, items)
+	req, err := codec.Encode(belowContext{ctx}, slices.Clone(items)) // a codec may sort what it is given
 	if err == nil && req == nil {
 		err = &InvalidError{"BatchCodec.Encode", nil, "returned no request"}
 	}
@@ -133,10 +171,12 @@ func (c *Client) encodeCall(ctx context.Context, batch, codecName string, codec 
 		return nil, err
 	}
 	d.head.Batch, d.head.Codec = batch, codecName
+	d.cargo = &cargo{codec: codec, items: items, told: map[Key]bool{}}
+	// Where the items' keys are honoured, a call is keyed by them.
+	d.head.Unkeyed = d.head.Unkeyed && !d.cargo.keysHonoured()
 	for _, it := range items {
 		d.head.Items = append(d.head.Items, string(it.Key))
 	}
-	d.cargo = &cargo{codec: codec, items: items, told: map[Key]bool{}}
 	return d, nil
 }
 
@@ -179,25 +219,48 @@ func (d *call) createItem(in *intent, it KeyedItem, old *held) ([]Change, error)
 	return append(changes, Change{OpCreate, rec}), err
 }
 
+// chainEnd is what became of a call and of those that went on with it.
+type chainEnd struct {
+	keys  []Key
+	why   error // of the last one that left something open
+	broke error // the journal's failure
+}
+
 // driveCalls drives a call, and then those that go on with what it left open.
-func (c *Client) driveCalls(first *call) {
-	for queue := []*call{first}; len(queue) > 0; {
+func (c *Client) driveCalls(first *call) (end chainEnd) {
+	queue := []*call{first}
+	defer func() { // after a panic
+		for _, d := range queue {
+			d.release()
+			for _, n := range d.cargo.next {
+				n.release()
+			}
+		}
+	}()
+	for len(queue) > 0 {
 		d := queue[0]
-		queue = queue[1:]
+		end.keys = append(end.keys, Key(d.head.Key))
 		o := d.driveCall()
+		if o.why != nil {
+			end.why = o.why
+		}
+		if o.storeBroke() {
+			end.broke = o.why
+		}
 		for _, it := range d.cargo.items {
 			if !d.cargo.told[it.Key] && !d.carriedOn(it.Key) {
 				d.tellOpen(it, o)
 			}
 		}
-		queue = append(queue, d.cargo.next...)
+		queue = append(queue[1:], d.cargo.next...)
 		d.release()
 	}
+	return end
 }
 
-// driveCall waits as long as an earlier answer asked for, and sends.
+// driveCall waits as long as backoff and an earlier answer say, and sends.
 func (d *call) driveCall() outcome {
-	if d.tries > 0 {
+	if d.tries > 0 || d.follows {
 		d.last = false
 		if err := d.pause(verdict{then: stepRetry}); err != nil {
 			return d.giveUp(err)
@@ -220,183 +283,26 @@ func (d *call) carriedOn(key Key) bool {
 
 // tellOpen reports an item that the call's end left open, by the call's outcome.
 func (d *call) tellOpen(it KeyedItem, o outcome) {
-	o.in, o.name, o.key = nil, it.ID, it.Key
+	o.in, o.name, o.key = nil, ItemName(d.head.Batch, it.ID), it.Key
 	res := ItemResult{ID: it.ID, Key: it.Key, Fate: o.fate, Err: o.failure()}
-	e := Entry{Key: it.Key, Scope: d.head.Scope, Batch: d.head.Batch, Item: it.ID, Fate: o.fate, State: o.entry.State, client: d.client}
+	e := Entry{
+		Key: it.Key, Intent: o.name, Scope: d.head.Scope, Account: d.head.Account, Batch: d.head.Batch, Item: it.ID,
+		Fate: o.fate, State: o.entry.State, RetryAt: o.entry.RetryAt, client: d.client,
+	}
+	if e.State == StatePending {
+		e.Call = Key(d.head.Key)
+	}
 	if o.answer != nil {
 		res.Status = o.answer.status
 	}
 	d.cargo.tell(res, e)
 }
 
-// continueItem goes on with an item that the journal knows.
-func (r *batchRun) continueItem(it Item) {
-	c := r.client
-	in := r.intentOf(it)
-	f, err := c.find(in)
-	if err == nil && State(f.head.State) == StatePending && f.head.Call != "" && bytes.Equal(f.head.Fingerprint, in.sum) {
-		r.driven.do(Key(f.head.Call), func() { err = r.continueCall(f.head.Call) })
-		f, err = c.findAfter(in, err)
-	}
-	r.results <- r.known(in, it, f, err)
-}
-
-// findAfter reads an item again after its call was driven.
-func (c *Client) findAfter(in *intent, err error) (held, error) {
-	if err != nil {
-		return held{}, err
-	}
-	return c.find(in)
-}
-
-// known is the result of an item as the journal has it.
-func (r *batchRun) known(in *intent, it Item, f held, err error) ItemResult {
-	c := r.client
-	var o outcome
-	switch {
-	case errors.Is(err, ErrNotFound): // withdrawn: nothing of it reached the provider
-		o = outcome{op: "Batch", fate: FateNotDone, why: fmt.Errorf("%w: refused before processing", ErrExhausted)}
-	case err != nil:
-		o = c.fail(in, f, err)
-	default:
-		if err := c.mayHave(in, f.head); err != nil {
-			o = c.fail(in, f, err)
-		} else if State(f.head.State) == StateSettled {
-			o = c.recall(in, f)
-		} else {
-			o = c.fail(in, f, openReason(f.head))
-		}
-	}
-	res := o.itemResult(it.ID)
-	if o.fate != FateDone {
-		res.Err = o.itemError()
-	}
-	return res
-}
-
-// openReason says why an entry that isn't settled is open.
-func openReason(h *record.Head) error {
-	switch State(h.State) {
-	case StateAbandoned:
-		return fmt.Errorf("%w: %s", ErrAbandoned, h.Reason)
-	case StateAmbiguous:
-		return fmt.Errorf("%w: %s", causeError(h.Cause), h.Reason)
-	}
-	return fmt.Errorf("%w: %s", ErrInDoubt, h.LastError)
-}
-
-// continueCall drives a call that an earlier run left.
-func (r *batchRun) continueCall(key string) error {
-	c := r.client
-	f, err := c.read(r.ctx, Ref{Scope: c.opts.Scope, Key: key})
-	if errors.Is(err, ErrNotFound) {
-		return nil // it has ended since
-	}
-	if err != nil {
-		return &storeError{err}
-	}
-	d := c.pass("Batch", r.ctx)
-	d.head = f.head
-	d.in = &intent{op: "Batch", ctx: r.itemContext(), account: f.head.Account}
-	if err := d.take(true); err != nil {
-		d.release()
-		return err
-	}
-	f, err = c.read(r.ctx, Ref{Scope: c.opts.Scope, Key: key, Bodies: true})
-	if err == nil {
-		err = d.loadCall(f)
-	}
-	if err != nil {
-		d.release()
-		if errors.Is(err, ErrNotFound) {
-			return nil
-		}
-		return err
-	}
-	d.cargo.emit = func(ItemResult, Entry) {} // items are reported as they are read
-	c.driveCalls(d)
-	return nil
-}
-
-// loadCall takes a call and its items over from the journal.
-func (d *call) loadCall(f held) error {
-	if err := d.load(f); err != nil {
-		return err
-	}
-	codec := d.client.opts.Codecs[d.head.Codec]
-	if codec == nil {
-		return &InvalidError{"Options.Codecs", d.head.Codec, "has no codec of this name, so that the call's answer can't be read"}
-	}
-	if err := d.loadItems(); err != nil {
-		return err
-	}
-	d.cargo.codec = codec
-	return nil
-}
-
-// loadItems reads a call's items, if the entry is one.
-func (d *call) loadItems() error {
-	if d.head.Codec == "" {
-		return nil
-	}
-	d.cargo = &cargo{told: map[Key]bool{}}
-	for _, key := range d.head.Items {
-		it, err := d.client.read(d.ctx, Ref{Scope: d.head.Scope, Key: key, Bodies: true})
-		if err != nil {
-			return err
-		}
-		m, err := d.client.codec.openMessage(it.rec, partRequest, it.rec.Request)
-		if err != nil && !errors.Is(err, ErrNotFound) {
-			return err
-		}
-		d.itemsBefore = d.itemsBefore || it.head.ItemBefore
-		k := KeyedItem{Item: Item{ID: it.head.Item}, Key: Key(key)}
-		if m != nil {
-			k.Body = m.Body
-		}
-		d.cargo.items = append(d.cargo.items, k)
-	}
-	return nil
-}
-
-// resumeCall drives a batch's call for Resume and Run, which then hear of its items.
-func (p *resumePass) resumeCall(ctx context.Context, head *record.Head) error {
-	c := p.client
-	if head.AccountGift {
-		ctx = WithAccount(ctx, head.Account)
-	}
-	d := c.pass(p.op, ctx)
-	d.carried, d.head = true, head
-	defer d.release()
-	if err := d.take(false); err != nil {
-		if errors.Is(err, ErrConflict) {
-			return errDriven
-		}
-		return err
-	}
-	f, err := c.read(ctx, Ref{Scope: head.Scope, Key: head.Key, Bodies: true})
-	if errors.Is(err, ErrNotFound) {
-		return errDriven // it ended while we came
-	}
-	if err == nil {
-		err = d.loadCall(f)
-	}
-	if err != nil {
-		return err
-	}
-	d.cargo.emit = func(res ItemResult, e Entry) {
-		p.tell(e, res.Fate, res.Err)
-		p.again(outcome{entry: e}, &record.Head{Key: head.Key})
-	}
-	c.driveCalls(d)
-	return nil
-}
-
 // decodable tells an answer that is the codec's to read, if it is whole. The table must
 // not judge one that is too long: it would take each item for what the status says.
 func decodable(v verdict, a *answer) bool {
 	switch v.row {
-	case "2xx", "4xx":
+	case "2xx", "4xx", "poll 2xx":
 	case "202":
 		if v.then != stepSettle {
 			return false
@@ -404,6 +310,5 @@ func decodable(v verdict, a *answer) bool {
 	default:
 		return false
 	}
-	ok := a.status >= 200 && a.status < 300 || a.status == http.StatusBadRequest || a.status == http.StatusUnprocessableEntity
-	return ok && a.cut == nil
+	return a.status >= 200 && a.status < 300 || a.status == http.StatusBadRequest || a.status == http.StatusUnprocessableEntity
 }

@@ -7,11 +7,10 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"runtime/debug"
 	"sync"
 	"time"
 	"unicode/utf8"
-
-	"github.com/google/uuid"
 )
 
 // batchRun is one walk over a batch's items. Items are read, and results yielded, by
@@ -23,8 +22,11 @@ type batchRun struct {
 	yield  func(ItemResult, error) bool
 
 	ctx     context.Context
+	cancel  context.CancelFunc
 	jobs    chan batchJob
 	results chan ItemResult
+	workers sync.WaitGroup
+	over    bool // jobs is closed
 
 	seen        map[[16]byte][16]byte // hash of ID to hash of body
 	group       []newItem
@@ -33,6 +35,10 @@ type batchRun struct {
 	failed      error // the batch's own failure
 
 	driven onceEach // calls of earlier runs that this run has driven
+
+	mu     sync.Mutex    // guards broken
+	broken error         // the journal's failure, or a worker's panic
+	broke  chan struct{} // closed with it
 }
 
 // batchJob is a call of new items, or one item that the journal knows.
@@ -50,39 +56,83 @@ type newItem struct {
 func (r *batchRun) run(ctx context.Context) {
 	ctx, done := r.client.within(ctx)
 	defer done()
-	ctx, cancel := context.WithCancel(ctx)
-	r.ctx = ctx
-	r.jobs, r.results = make(chan batchJob), make(chan ItemResult)
-	var workers sync.WaitGroup
+	r.ctx, r.cancel = context.WithCancel(ctx)
+	defer r.cancel()
+	r.start()
+	left := true // by a panic, or by a test that ends its goroutine
+	defer func() {
+		if left {
+			r.stopped = true
+			r.cancel()
+			r.windUp()
+		}
+	}()
+	r.read()
+	if r.stopped {
+		r.cancel()
+	}
+	r.windUp()
+	left = false
+	if p, ok := r.broken.(*workerPanic); ok {
+		panic(p)
+	}
+	for _, err := range []error{r.broken, endOf(ctx)} {
+		if r.failed == nil {
+			r.failed = err
+		}
+	}
+	if r.failed != nil && !r.stopped {
+		r.yield(ItemResult{}, &Error{Op: "Batch", Intent: r.batch.Name, Err: r.failed})
+	}
+}
+
+func (r *batchRun) start() {
+	r.jobs, r.results, r.broke = make(chan batchJob), make(chan ItemResult), make(chan struct{})
 	for range r.batch.Concurrency {
-		workers.Go(func() {
+		r.workers.Go(func() {
 			for job := range r.jobs {
 				r.work(job)
 			}
 		})
 	}
-	go func() { workers.Wait(); close(r.results) }()
-	end := sync.OnceFunc(func() { close(r.jobs) })
-	defer func() { // also if the caller's loop panics: a waiting worker holds a claim
-		cancel()
-		end()
-		for range r.results {
-		}
-	}()
-	r.read()
-	end()
-	if r.stopped {
-		cancel()
+}
+
+// windUp lets the workers finish, and emits what they still have to say.
+func (r *batchRun) windUp() {
+	if !r.over {
+		r.over = true
+		close(r.jobs)
+		go func() { r.workers.Wait(); close(r.results) }()
 	}
 	for res := range r.results {
 		r.emit(res)
 	}
-	if r.failed == nil {
-		r.failed = endOf(ctx)
+}
+
+// fail ends the run: the journal is the whole batch's.
+func (r *batchRun) fail(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.broken == nil {
+		r.broken = err
+		r.cancel() // first: dispatch drops its job for broke, and nothing more may be read then
+		close(r.broke)
 	}
-	if r.failed != nil && !r.stopped {
-		r.yield(ItemResult{}, &Error{Op: "Batch", Intent: r.batch.Name, Err: r.failed})
-	}
+}
+
+// workerPanic is a panic of the codec, of Request or of a hook, on its way to the
+// goroutine that ranges over the results, where it can be recovered.
+type workerPanic struct {
+	value any
+	stack []byte
+}
+
+func (p *workerPanic) Error() string { return fmt.Sprintf("%v\n\n%s", p.value, p.stack) }
+
+// Unwrap lets errors.Is find what was panicked with.
+func (p *workerPanic) Unwrap() error {
+	err, _ := p.value.(error)
+	return err
 }
 
 // read takes items in as calls leave, until the caller or the batch is at its end.
@@ -153,6 +203,8 @@ func (r *batchRun) dispatch(job batchJob) {
 			return
 		case res := <-r.results:
 			r.emit(res)
+		case <-r.broke:
+			return
 		}
 	}
 }
@@ -210,25 +262,23 @@ func (r *batchRun) followUp(it Item, f held) bool {
 		!bytes.Equal(f.head.Fingerprint, itemSum(r.batch.Codec, it.Body))
 }
 
-// itemKey derives an item's key, the same in every run. A changed item after a
-// refusal gets the next one.
-func (c *Client) itemKey(account, batch, id string, parent Key) Key {
-	key := DeriveKey(storeName(c.opts.Scope, account), storeName(batch, id)+string(parent))
-	if c.opts.Dialect.KeyForm == KeyUUIDv4 {
-		u := uuid.MustParse(string(key))
-		u[6] = u[6]&0x0f | 0x40 // the version that the provider checks for
-		key = Key(u.String())
-	}
-	return key
-}
-
 func shortSum(b []byte) (sum [16]byte) {
 	copy(sum[:], sumOf(b))
 	return sum
 }
 
-// work does one job.
+// work does one job. A panic, and a Goexit, end the run.
 func (r *batchRun) work(job batchJob) {
+	ended := false
+	defer func() {
+		if !ended {
+			v := recover()
+			if v == nil {
+				v = "idem: a hook of a batch ended its goroutine"
+			}
+			r.fail(&workerPanic{v, debug.Stack()})
+		}
+	}()
 	switch {
 	case job.known != nil:
 		r.continueItem(*job.known)
@@ -237,6 +287,7 @@ func (r *batchRun) work(job batchJob) {
 	default:
 		r.callFor(job.items)
 	}
+	ended = true
 }
 
 // single sends an item as a request of its own, under its own name and key.
@@ -250,36 +301,34 @@ func (r *batchRun) single(it Item) ItemResult {
 	if err != nil {
 		o = r.client.refuse(in, err)
 	} else {
-		forced := itemIntent{name: in.name, key: func(parent Key) Key {
-			return r.client.itemKey(in.account, r.batch.Name, it.ID, parent)
+		forced := itemIntent{name: in.name, batch: r.batch.Name, item: it.ID, key: func(parent Key) Key {
+			return r.freeKey(in, it.ID, parent)
 		}}
-		ctx, release := r.join(req)
-		defer release()
+		ctx, stop := r.join(req)
+		defer stop()
 		o = r.client.serve("Batch", req.WithContext(context.WithValue(ctx, itemKeyKey, forced)))
 	}
-	res := o.itemResult(it.ID)
-	res.Err = o.itemError()
-	return res
+	return o.itemResult(it.ID)
 }
 
-// itemResult is the outcome as an item's. A body that isn't there as a whole is left
-// out: its beginning would look like all of it.
+// itemResult is what a request of its own, or the journal, taught of an item. A body
+// that isn't there as a whole is left out: its beginning would look like all of it.
 func (o outcome) itemResult(id string) ItemResult {
 	res := ItemResult{ID: id, Key: o.key, Fate: o.fate, Recalled: o.recalled, Trimmed: o.trimmed}
-	if o.answer == nil {
-		return res
+	if o.answer != nil {
+		o.answer.closeRest()
+		res.Status, res.Body = o.answer.status, o.answer.body
+		if o.answer.lost != nil || o.answer.cut != nil {
+			res.Body, res.Trimmed = nil, true
+		}
 	}
-	o.answer.closeRest()
-	res.Status, res.Body = o.answer.status, o.answer.body
-	if o.answer.lost != nil {
-		res.Body, res.Trimmed = nil, true
-	}
+	res.Err = o.itemError()
 	return res
 }
 
 // itemError is why an item isn't Done.
 func (o outcome) itemError() error {
-	if o.final && o.fate == FateDone {
+	if o.fate == FateDone && (o.final || o.recalled) {
 		return nil
 	}
 	if o.why == nil {
@@ -289,9 +338,8 @@ func (o outcome) itemError() error {
 	return o.failure()
 }
 
-// join lets a request's context end with the run. The release keeps what a million
-// items leave at the run's context from adding up.
-func (r *batchRun) join(req *http.Request) (ctx context.Context, release func()) {
+// join lets a request end with the run, also if it was made under another context.
+func (r *batchRun) join(req *http.Request) (context.Context, func()) {
 	if req.Context() == context.Background() {
 		return r.itemContext(), func() {}
 	}
@@ -300,33 +348,8 @@ func (r *batchRun) join(req *http.Request) (ctx context.Context, release func())
 	return ctx, func() { unhook(); cancel(nil) }
 }
 
-// itemIntent is what a batch forces on the request of an item.
+// itemIntent is what a batch forces on the request of an item, or of a call.
 type itemIntent struct {
-	name string
-	key  func(parent Key) Key
-}
-
-// onceEach runs something once for each key, and lets the others wait for it.
-type onceEach struct {
-	mu sync.Mutex
-	of map[Key]chan struct{} // closed when it was run
-}
-
-func (o *onceEach) do(key Key, f func()) {
-	o.mu.Lock()
-	done, begun := o.of[key]
-	if !begun {
-		if o.of == nil {
-			o.of = map[Key]chan struct{}{}
-		}
-		done = make(chan struct{})
-		o.of[key] = done
-	}
-	o.mu.Unlock()
-	if begun {
-		<-done
-		return
-	}
-	defer close(done)
-	f()
+	name, batch, item string
+	key               func(parent Key) Key
 }

@@ -216,8 +216,11 @@ func (d *call) learn(t tried, v verdict, elapsed time.Duration) verdict {
 	if d.plain {
 		return v
 	}
+	if d.cargo != nil {
+		v = ofCargo(v)
+	}
 	switch {
-	case v.row == rowCut.row, v.row == rowPollElsewhere:
+	case v.row == rowCut.row && d.cargo == nil, v.row == rowPollElsewhere:
 		d.before, d.head.Fate = true, uint8(FateDone)
 	case v.fate == FateUnknown:
 		d.before = true
@@ -227,8 +230,18 @@ func (d *call) learn(t tried, v verdict, elapsed time.Duration) verdict {
 	switch {
 	case v.then == stepInFlight:
 		return d.inFlight(v)
-	case d.cargo != nil && t.answer != nil && decodable(v, t.answer):
+	case d.cargo != nil && t.answer != nil && (decodable(v, t.answer) || v.then == stepFetch):
 		v.then = stepDecode
+	}
+	d.verdict = v
+	return v
+}
+
+// ofCargo takes back what a verdict on a batch's call doesn't say of its items: that a
+// call was done, in an answer that can't be seen, doesn't mean that each of them was.
+func ofCargo(v verdict) verdict {
+	if v.row == rowCut.row || v.then == stepFetch {
+		v.fate = FateUnknown
 	}
 	return v
 }
@@ -265,7 +278,7 @@ func (d *call) pause(v verdict) error {
 		return d.enough(fmt.Errorf("%w: the provider asks to wait until %s", ErrExhausted, d.retryAt.UTC().Format(time.RFC3339)))
 	case d.tries >= policy.maxAttempts():
 		return d.enough(fmt.Errorf("%w after %d in this call", ErrExhausted, d.tries))
-	case !policy.NoBudget && !d.client.budgets.take(originOf(d.wire.URL), time.Now()):
+	case d.tries > 0 && !policy.NoBudget && !d.client.budgets.take(originOf(d.wire.URL), time.Now()):
 		return d.enough(ErrBudget)
 	}
 	if err := d.fits(wait); err != nil {

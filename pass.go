@@ -38,6 +38,7 @@ type call struct {
 	itemsBefore bool          // an earlier call may have applied one of the cargo's items
 	claimAs     string        // the key whose claim is taken, if it isn't the entry's own
 	asked       time.Duration // a wait that an item's answer asked for
+	follows     bool          // a batch's call after one that settled something
 	hop         *url.URL      // where the next attempt goes, nil: to the intent's URL
 	visit       bool          // the hop is a GET: a poll, a fetch
 	retryAt     time.Time
@@ -78,7 +79,7 @@ func (c *Client) newCall(in *intent, key Key) (*call, error) {
 		Dialect: in.dialect.Name, Placement: uint8(in.dialect.Placement), Unkeyed: !in.keyed, WireKey: in.dialect.wireForm(key),
 		Window: in.dialect.window(), Margin: in.dialect.margin(),
 		WithheldHeaders: in.live.Headers, WithheldParams: in.live.Query,
-		Queued: in.queued, Reserved: in.req == nil, Conditional: conditional(&w),
+		Queued: in.queued, Reserved: in.req == nil, Conditional: conditional(&w), Batch: in.batch, Item: in.item,
 	}
 	if in.queued {
 		d.head.FirstSent, d.head.Epoch = time.Time{}, 0

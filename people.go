@@ -205,8 +205,8 @@ func (c *Client) handle(ctx context.Context, op string, key Key, change func(*ca
 
 // Forget lets a settled or abandoned name be used anew: the next call under it is a
 // new intent with a new key. A name that is Pending or Ambiguous is refused
-// (ErrConflict), for it would be sent twice. What was abandoned stays findable by its
-// key.
+// (ErrConflict), for it would be sent twice. What was abandoned, and a batch's item,
+// stay findable by their keys.
 func (c *Client) Forget(ctx context.Context, name string) error {
 	f, leave, err := c.findFor(ctx, "Forget", name, "")
 	defer leave()
@@ -218,7 +218,7 @@ func (c *Client) Forget(ctx context.Context, name string) error {
 	switch {
 	case State(h.State) == StatePending || State(h.State) == StateAmbiguous:
 		err = fmt.Errorf("%w: it is %v", ErrConflict, State(h.State))
-	case State(h.State) == StateAbandoned || h.Untold:
+	case State(h.State) == StateAbandoned || h.Untold || h.Item != "": // an item's next key is found by the ones before
 		h.Freed = true
 		change.Op = OpReplace
 		change.Record, err = c.recordOf(&h, f.rec.Rev)

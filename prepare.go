@@ -35,6 +35,8 @@ type intent struct {
 	source  keySource
 	given   Key                  // WithKey's
 	derive  func(parent Key) Key // of a batch's item; nil: mint
+	batch   string               // of a batch's item
+	item    string               // its ID
 	expires time.Time
 	stored  bool // WithStoredPayload
 	queued  bool
@@ -104,11 +106,9 @@ func (c *Client) identify(in *intent, name func() string) error {
 		in.account = c.opts.Account
 	}
 	if item, ok := in.ctx.Value(itemKeyKey).(itemIntent); ok {
-		in.name, in.derive = item.name, item.key
+		in.name, in.derive, in.batch, in.item = item.name, item.key, item.batch, item.item
 		in.expires, _ = in.ctx.Value(expiryKey).(time.Time)
-		if in.op == opFailover {
-			in.stored, _ = in.ctx.Value(storedPayloadKey).(bool)
-		}
+		in.stored, _ = in.ctx.Value(storedPayloadKey).(bool)
 		return nil
 	}
 	if given, ok := IntentFrom(in.ctx); ok && in.req != nil && given == "" {

@@ -184,7 +184,7 @@ func (p *resumePass) drive(ctx context.Context, rec Record, cancel context.Cance
 		return
 	}
 	if head.Codec != "" {
-		p.driveCall(ctx, e, head)
+		p.driveCall(ctx, e, head, cancel)
 		return
 	}
 	o, err := c.resumeEntry(ctx, p.op, rec, head)
@@ -200,24 +200,36 @@ func (p *resumePass) drive(ctx context.Context, rec Record, cancel context.Cance
 		p.tell(o.entry, o.fate, o.why)
 	}
 	var broke *storeError
-	if errors.As(o.why, &broke) && ctx.Err() == nil {
-		p.mu.Lock()
-		p.err = o.why
-		p.mu.Unlock()
-		cancel(o.why)
+	if errors.As(o.why, &broke) {
+		p.broke(ctx, o.why, cancel)
 	}
 	p.again(o, head)
 }
 
 // driveCall takes a batch's call through its pass.
-func (p *resumePass) driveCall(ctx context.Context, e Entry, head *record.Head) {
+func (p *resumePass) driveCall(ctx context.Context, e Entry, head *record.Head, cancel context.CancelCauseFunc) {
 	err := p.resumeCall(ctx, head)
+	var broke *storeError
 	switch {
 	case errors.Is(err, errDriven):
 		p.skip(e, nil)
+	case errors.As(err, &broke):
+		p.broke(ctx, err, cancel)
 	case err != nil:
 		p.tell(e, FateUnknown, err)
+		p.stays(e.Key)
 	}
+}
+
+// broke ends the pass: the journal fails.
+func (p *resumePass) broke(ctx context.Context, err error, cancel context.CancelCauseFunc) {
+	if ctx.Err() != nil {
+		return
+	}
+	p.mu.Lock()
+	p.err = err
+	p.mu.Unlock()
+	cancel(err)
 }
 
 func (p *resumePass) skip(e Entry, err error) {

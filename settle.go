@@ -176,7 +176,7 @@ func (d *call) refusedAtDoor(v verdict) outcome {
 	case d.plain:
 		return d.settle(v)
 	case d.cargo != nil && d.answer.status == http.StatusRequestEntityTooLarge && len(d.cargo.items) > 1:
-		return d.halve(v)
+		return d.tooLarge(v)
 	case !d.carried:
 		d.patience = true
 		return d.giveUp(fmt.Errorf("idem: refused with status %d", d.answer.status))
@@ -202,7 +202,10 @@ func (d *call) giveUp(why error) outcome {
 	case notDone && d.mayWithdraw():
 		return d.withdraw(o)
 	case notDone && d.claim.Contended(): // a waiter may have time left
-	case notDone && errors.Is(why, ErrExpired) && d.cargo == nil && d.expires().Equal(d.head.Expires):
+	case notDone && errors.Is(why, ErrExpired) && d.expires().Equal(d.head.Expires):
+		if d.cargo != nil {
+			return d.expireItems(o)
+		}
 		return d.finish(FateNotDone, nil, causeOf(ErrExpired))
 	case notDone:
 	case errors.Is(why, ErrWindowClosed):

@@ -79,7 +79,7 @@ func (c *Client) sweepOne(rec Record, age time.Duration) (Change, bool) {
 	if err != nil {
 		return Change{}, false // sealed with another key: kept
 	}
-	reusable := h.Intent != "" && !h.Freed || keySource(h.KeySource) == keyCaller || h.Queued
+	reusable := h.Intent != "" && !h.Freed || h.Item != "" || keySource(h.KeySource) == keyCaller || h.Queued
 	if h.Trimmed || !reusable {
 		return Change{OpRemove, Record{Scope: rec.Scope, Key: rec.Key, Rev: rec.Rev}}, true
 	}

@@ -1,0 +1,248 @@
+package idem
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/idem-go/idem/internal/record"
+)
+
+// continueItem goes on with an item that the journal knows: with the call that
+// carries it, and with those into which it went on while this run waited its turn.
+func (r *batchRun) continueItem(it Item) {
+	in := r.intentOf(it)
+	f, err := r.client.find(in)
+	settled := err == nil && State(f.head.State) == StateSettled
+	var why error
+	drove := false
+	for call := ""; err == nil && f.head.Call != "" && f.head.Call != call && r.carriesOn(in, f.head); {
+		call = f.head.Call
+		if drove, why, err = r.driven.do(Key(call), func() (chainEnd, bool, error) { return r.continueCall(call) }); err == nil {
+			f, err = r.client.find(in)
+		}
+	}
+	if errors.Is(err, ErrNotFound) && !drove && r.ctx.Err() == nil {
+		r.callFor([]newItem{{Item: it}}) // withdrawn by some other run, which was told so
+		return
+	}
+	if err == nil && State(f.head.State) == StateAmbiguous && r.client.mayHave(in, f.head) == nil {
+		_, o, again := r.client.resume(in, f) // asks Reconcile
+		if !again {
+			r.results <- o.itemResult(it.ID)
+			return
+		}
+		f, err = r.client.find(in)
+	}
+	res := r.known(in, it, f, err, why)
+	res.Recalled = res.Recalled && settled
+	r.results <- res
+}
+
+func (r *batchRun) carriesOn(in *intent, h *record.Head) bool {
+	return State(h.State) == StatePending && bytes.Equal(h.Fingerprint, in.sum)
+}
+
+// known is the result of an item as the journal has it. Why is what stopped its call.
+func (r *batchRun) known(in *intent, it Item, f held, err, why error) ItemResult {
+	c := r.client
+	var o outcome
+	switch {
+	case errors.Is(err, ErrNotFound): // withdrawn: nothing of it reached the provider
+		if why == nil {
+			why = fmt.Errorf("%w: refused before processing", ErrExhausted)
+		}
+		o = outcome{op: in.op, name: in.name, key: r.freeKey(in, it.ID, ""), fate: FateNotDone, why: why}
+	case err != nil:
+		o = c.fail(in, f, err)
+	default:
+		if err := c.mayHave(in, f.head); err != nil {
+			o = c.fail(in, f, err)
+		} else if State(f.head.State) == StateSettled {
+			o = c.recall(in, f)
+			if o.fate == FateNotDone && f.head.Cause == "" && f.head.LastError != "" {
+				o.why = errors.New(f.head.LastError)
+			}
+		} else {
+			if State(f.head.State) != StatePending || why == nil {
+				why = openReason(f.head)
+			}
+			o = c.fail(in, f, why)
+		}
+	}
+	return o.itemResult(it.ID)
+}
+
+// openReason says why an entry that isn't settled is open.
+func openReason(h *record.Head) error {
+	switch State(h.State) {
+	case StateAbandoned:
+		return fmt.Errorf("%w: %s", ErrAbandoned, h.Reason)
+	case StateAmbiguous:
+		return fmt.Errorf("%w: %s", causeError(h.Cause), h.Reason)
+	}
+	return fmt.Errorf("%w: its call is open", ErrInDoubt)
+}
+
+// continueCall drives a call that an earlier run left. drove is false if it has
+// ended meanwhile.
+func (r *batchRun) continueCall(key string) (end chainEnd, drove bool, err error) {
+	c := r.client
+	ref := Ref{Scope: c.opts.Scope, Key: key}
+	f, err := c.read(r.ctx, ref)
+	if err != nil {
+		return end, false, gone(err)
+	}
+	d := c.pass("Batch", r.ctx)
+	d.head = f.head
+	d.in = &intent{op: "Batch", ctx: r.itemContext(), account: f.head.Account}
+	if err := d.take(true); err != nil {
+		d.release()
+		return end, false, err
+	}
+	d.guard(func() {
+		ref.Bodies = true
+		if f, err = c.read(r.ctx, ref); err == nil {
+			err = d.loadCall(f)
+		}
+	})
+	if err != nil {
+		d.release()
+		return end, false, gone(err)
+	}
+	d.cargo.emit = func(ItemResult, Entry) {} // items are reported as they are read
+	end = c.driveCalls(d)
+	return end, true, end.broke
+}
+
+// gone makes an absent call no error: it has ended.
+func gone(err error) error {
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// loadCall takes a call and its items over from the journal.
+func (d *call) loadCall(f held) error {
+	if err := d.load(f); err != nil {
+		return err
+	}
+	codec := d.client.opts.Codecs[d.head.Codec]
+	if codec == nil {
+		return &InvalidError{"Options.Codecs", d.head.Codec, "has no codec of this name, so that the call's answer can't be read"}
+	}
+	if err := d.loadItems(); err != nil {
+		return err
+	}
+	d.cargo.codec = codec
+	return nil
+}
+
+// loadItems reads a call's items, if the entry is one.
+func (d *call) loadItems() error {
+	if d.head.Codec == "" {
+		return nil
+	}
+	d.cargo = &cargo{told: map[Key]bool{}}
+	for _, key := range d.head.Items {
+		it, err := d.client.read(d.ctx, Ref{Scope: d.head.Scope, Key: key, Bodies: true})
+		if errors.Is(err, ErrNotFound) {
+			continue // settled by a person, and swept since
+		}
+		if err != nil {
+			return err
+		}
+		m, err := d.client.codec.openMessage(it.rec, partRequest, it.rec.Request)
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			return err
+		}
+		d.itemsBefore = d.itemsBefore || it.head.ItemBefore
+		d.cargo.told[Key(key)] = State(it.head.State) != StatePending // settled by a person, and told then
+		k := KeyedItem{Item: Item{ID: it.head.Item}, Key: Key(key)}
+		if m != nil {
+			k.Body = m.Body
+		}
+		d.cargo.items = append(d.cargo.items, k)
+	}
+	return nil
+}
+
+// resumeCall drives a batch's call for Resume and Run, which then hear of its items.
+func (p *resumePass) resumeCall(ctx context.Context, head *record.Head) error {
+	c := p.client
+	if head.AccountGift {
+		ctx = WithAccount(ctx, head.Account)
+	}
+	d := c.pass(p.op, ctx)
+	d.carried, d.head = true, head
+	defer d.release()
+	if err := d.take(false); err != nil {
+		if errors.Is(err, ErrConflict) {
+			return errDriven
+		}
+		return err
+	}
+	f, err := c.read(ctx, Ref{Scope: head.Scope, Key: head.Key, Bodies: true})
+	if errors.Is(err, ErrNotFound) {
+		return errDriven // it ended while we came
+	}
+	if err == nil {
+		err = d.loadCall(f)
+	}
+	if err != nil {
+		return err
+	}
+	if d.head.RetryAt.After(wallClock()) && d.head.RetryEpoch == d.epoch() {
+		return errDriven // another call drove it meanwhile, and was told to wait
+	}
+	d.cargo.emit = func(res ItemResult, e Entry) {
+		p.tell(e, res.Fate, res.Err)
+		p.again(outcome{entry: e}, &record.Head{Key: string(cmp.Or(e.Call, e.Key))})
+	}
+	return c.driveCalls(d).broke
+}
+
+// onceEach drives each call once in a run, and lets others wait for it.
+type onceEach struct {
+	mu sync.Mutex
+	of map[Key]*drivenCall
+}
+
+type drivenCall struct {
+	done  chan struct{} // closed when it was driven
+	drove bool
+	why   error // written before done is closed
+	err   error
+}
+
+func (o *onceEach) do(key Key, f func() (chainEnd, bool, error)) (drove bool, why, err error) {
+	o.mu.Lock()
+	if o.of == nil {
+		o.of = map[Key]*drivenCall{}
+	}
+	d, begun := o.of[key]
+	if !begun {
+		d = &drivenCall{done: make(chan struct{})}
+		o.of[key] = d
+	}
+	o.mu.Unlock()
+	if begun {
+		<-d.done
+		return d.drove, d.why, d.err
+	}
+	defer close(d.done)
+	end, drove, err := f()
+	d.drove, d.why, d.err = drove, end.why, err
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, k := range end.keys { // what went on has had its turn too
+		if o.of[k] == nil {
+			o.of[k] = d
+		}
+	}
+	return drove, end.why, err
+}
