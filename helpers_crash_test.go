@@ -169,8 +169,11 @@ func crashChild(text string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 3
 	}
-	if job.Kind == crashWorker {
+	switch job.Kind {
+	case crashWorker:
 		return crashWork(job)
+	case crashBatch:
+		return crashBatchLife(job)
 	}
 	crashArm(job)
 	c, err := crashOpen(job.Journal, crashOptions())
