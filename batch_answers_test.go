@@ -64,6 +64,16 @@ func (b *bank) paidOnce(t *testing.T) {
 	}
 }
 
+// itemKeysSeen are the keys of all items that came.
+func (b *bank) itemKeysSeen() (keys []string) {
+	for _, lines := range b.calls {
+		for _, l := range lines {
+			keys = append(keys, l.Key)
+		}
+	}
+	return keys
+}
+
 func batchPays(t *testing.T, itemKeys bool) (*bank, *batchBench) {
 	var b *bank
 	b = newBank(func(_ int, lines []payoutLine) (int, any, error) { return 200, b.pay(lines), nil })
@@ -122,8 +132,10 @@ func TestAnItemAloneIsNotDoneByTheCallsStatus(t *testing.T) {
 					got, err := bench.run(items(1), 1)
 					require.NoError(t, err)
 					require.Equal(t, idem.FateUnknown, got["p000"].Fate)
-					require.Equal(t, 6, len(b.calls), "the same call, MaxAttempts times")
-					require.Len(t, slices.Compact(slices.Clone(b.keys)), 1)
+					require.Equal(t, 6, len(b.calls), "MaxAttempts times")
+					calls := slices.Compact(slices.Clone(b.keys))
+					require.Equal(t, itemKeys, len(calls) == 6, "the same call would get the same answer")
+					require.Len(t, slices.Compact(b.itemKeysSeen()), 1, "under one key")
 					for _, e := range bench.pending() {
 						require.Equal(t, !itemKeys, e.State == idem.StateAmbiguous)
 					}
@@ -479,5 +491,35 @@ func TestACallsKeyMayStandInItsJSON(t *testing.T) {
 		require.Equal(t, bodies[0], bodies[1])
 		require.Contains(t, bodies[0], `"call_key":"`)
 		require.Contains(t, bodies[0], `"items": [1.50]`)
+	})
+}
+
+// fullKeystore has no room for answers.
+type fullKeystore struct{ idem.Keystore }
+
+func (k fullKeystore) Commit(ctx context.Context, changes ...idem.Change) error {
+	for _, c := range changes {
+		if len(c.Record.Response) > 0 {
+			return idem.ErrFull
+		}
+	}
+	return k.Keystore.Commit(ctx, changes...)
+}
+
+func TestAFullJournalKeepsTheFatesOfItemsWithoutTheirAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b *bank
+		b = newBank(func(_ int, lines []payoutLine) (int, any, error) { return 200, b.pay(lines), nil })
+		c, err := idem.New(fullKeystore{idem.NewMemoryKeystore()}, &idem.Options{Base: b, Codecs: map[string]idem.BatchCodec{"payouts": payouts{true}}})
+		require.NoError(t, err)
+		defer c.Close()
+		bench := &batchBench{t: t, client: c}
+		for _, recalled := range []bool{false, true} {
+			got, err := bench.run(items(3), 3)
+			require.NoError(t, err)
+			require.Equal(t, 3, count(got, idem.FateDone))
+			require.Equal(t, recalled, got["p000"].Recalled)
+		}
+		require.Len(t, b.calls, 1)
 	})
 }

@@ -19,35 +19,30 @@ func (d *call) apply(plans []itemPlan) outcome { return d.applyTo(plans, plans) 
 func (d *call) applyTo(plans []itemPlan, parts ...[]itemPlan) outcome {
 	changes := []Change{{OpRemove, Record{Scope: d.head.Scope, Key: d.head.Key, Rev: d.rev}}}
 	carrier := map[Key]*call{}
+	halved := len(parts) > 1
 	for _, part := range parts {
-		n, more, err := d.successor(part)
+		n, more, err := d.successor(part, halved || progress(plans))
 		if err != nil {
 			return d.abort(plans, err)
 		}
 		if n == nil {
 			continue
 		}
-		if moved := len(parts) > 1; moved || progress(plans) { // chances of its own
-			n.tries, n.delays, n.began, n.follows = 0, newDelays(d.client.opts.Retry), time.Now(), !moved
-		}
+		n.follows = !halved
 		changes = append(changes, more...)
 		for _, it := range n.cargo.items {
 			carrier[it.Key] = n
 		}
 	}
-	heads := make([]*record.Head, len(plans))
-	for i, p := range plans {
-		h, change, err := d.itemChange(p, carrier[p.item.Key])
-		if err != nil {
-			return d.abort(plans, err)
-		}
-		heads[i] = h
-		if h != nil {
-			changes = append(changes, change)
-		}
-	}
 	d.client.at(pointAnswered)
-	if err := d.client.ks.Commit(context.WithoutCancel(d.ctx), changes...); err != nil {
+	heads, err := d.commitItems(plans, carrier, changes)
+	if errors.Is(err, ErrFull) {
+		for i := range plans {
+			plans[i].lost = true // the fates matter more than the answers
+		}
+		heads, err = d.commitItems(plans, carrier, changes)
+	}
+	if err != nil {
 		return d.abort(plans, err)
 	}
 	d.client.at(pointSettled)
@@ -56,6 +51,22 @@ func (d *call) applyTo(plans []itemPlan, parts ...[]itemPlan) outcome {
 	o.final = true
 	d.client.traceEnded(o.entry, nil)
 	return o
+}
+
+// commitItems writes down what becomes of the items, with the other changes.
+func (d *call) commitItems(plans []itemPlan, carrier map[Key]*call, changes []Change) ([]*record.Head, error) {
+	heads := make([]*record.Head, len(plans))
+	changes = slices.Clip(changes)
+	for i, p := range plans {
+		h, change, err := d.itemChange(p, carrier[p.item.Key])
+		if err != nil {
+			return nil, err
+		}
+		if heads[i] = h; h != nil {
+			changes = append(changes, change)
+		}
+	}
+	return heads, d.client.ks.Commit(context.WithoutCancel(d.ctx), changes...)
 }
 
 // progress tells an answer that settled something: what it left open is then no
@@ -81,8 +92,8 @@ func (d *call) abort(plans []itemPlan, err error) outcome {
 }
 
 // successor makes the call that goes on with the open items of plans, nil if none
-// may. It is claimed before it is written.
-func (d *call) successor(plans []itemPlan) (*call, []Change, error) {
+// may. It is claimed before it is written. A fresh one has chances of its own.
+func (d *call) successor(plans []itemPlan, fresh bool) (*call, []Change, error) {
 	var items []KeyedItem
 	first, clean := d.head.FirstSent, true
 	for _, p := range plans {
@@ -107,7 +118,7 @@ func (d *call) successor(plans []itemPlan) (*call, []Change, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	d.handOver(n)
+	d.handOver(n, fresh)
 	if n.itemsBefore = !clean; n.itemsBefore {
 		n.head.FirstSent, n.head.Epoch = first, d.head.Epoch // a call's window is its oldest item's
 	}
@@ -127,9 +138,11 @@ func (d *call) successor(plans []itemPlan) (*call, []Change, error) {
 }
 
 // handOver gives the next call what holds for the whole chain.
-func (d *call) handOver(n *call) {
-	n.in, n.op, n.carried = d.in, d.op, d.carried
-	n.tries, n.delays, n.began, n.asked = d.tries, d.delays, d.began, d.cargo.waitFor
+func (d *call) handOver(n *call, fresh bool) {
+	n.in, n.op, n.carried, n.asked = d.in, d.op, d.carried, d.cargo.waitFor
+	if !fresh {
+		n.tries, n.delays, n.began, n.head.Strikes = d.tries, d.delays, d.began, d.head.Strikes
+	}
 	n.cargo.emit, n.cargo.told = d.cargo.emit, d.cargo.told
 	n.head.Created, n.head.Expires = d.head.Created, d.head.Expires
 }

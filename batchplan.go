@@ -143,7 +143,9 @@ func fruitless(plans []itemPlan) bool {
 	return true
 }
 
-// strike counts an answer that settled nothing: the same call again, then in halves.
+// strike counts an answer that settled nothing: the items again, in the same call or,
+// where their keys are honoured and the answer could be read, in a new one; then in
+// halves.
 // An item alone takes a refusal of the call for its own, and so an answer that can't
 // be read; but not one that can be and leaves the item open.
 func (d *call) strike(v verdict, plans []itemPlan, decodeErr error) (o outcome, over bool) {
@@ -152,10 +154,7 @@ func (d *call) strike(v verdict, plans []itemPlan, decodeErr error) (o outcome, 
 		d.lastErr = errors.New("idem: the answer settles no item")
 	}
 	alone := len(plans) == 1
-	switch p := plans[0]; {
-	case alone && p.denied && p.res.Retry && d.cargo.keysHonoured():
-		return d.apply(plans), true
-	case alone && (p.denied && !p.res.Retry || v.fate == FateUnknown && !p.said):
+	if p := plans[0]; alone && (p.denied && !p.res.Retry || v.fate == FateUnknown && !p.said) {
 		return d.stop(v), true
 	}
 	strikes := d.head.Strikes + 1
@@ -165,8 +164,10 @@ func (d *call) strike(v verdict, plans []itemPlan, decodeErr error) (o outcome, 
 	switch {
 	case alone && v.fate == FateNotDone && !plans[0].said:
 		return d.ownAnswer(v, plans[0]), true
+	case d.cargo.keysHonoured() && decodeErr == nil && (alone || strikes < d.client.opts.Retry.maxAttempts()) && (v.fate != FateNotDone || anySaid(plans)):
+		return d.apply(plans), true // under the same call key the same answer would come again
 	case strikes < d.client.opts.Retry.maxAttempts():
-		d.before = d.before || v.fate != FateNotDone || slices.ContainsFunc(plans, func(p itemPlan) bool { return p.said })
+		d.before = d.before || v.fate != FateNotDone || anySaid(plans)
 		d.asked = d.cargo.waitFor
 		return outcome{}, false
 	case alone && decodeErr != nil:
@@ -175,6 +176,10 @@ func (d *call) strike(v verdict, plans []itemPlan, decodeErr error) (o outcome, 
 		return d.apply(plans), true
 	}
 	return d.halve(v, plans), true
+}
+
+func anySaid(plans []itemPlan) bool {
+	return slices.ContainsFunc(plans, func(p itemPlan) bool { return p.said })
 }
 
 // ownAnswer makes the call's answer the only item's.
