@@ -76,7 +76,8 @@ type Batch struct {
 // again in a new call. Otherwise it becomes Ambiguous.
 type BatchCodec interface {
 	// Encode makes the request of one call. It is called once for a call; the bytes
-	// are journaled.
+	// are journaled. If it fails, or the request is over MaxBody, the items are tried
+	// in halves, so that one bad item holds none of the others up.
 	Encode(ctx context.Context, items []KeyedItem) (*http.Request, error)
 
 	// Decode reads an answer with status 2xx, 207, 400 or 422; others are judged by
@@ -103,9 +104,10 @@ func ItemName(batch, id string) string {
 // Batch sends every item once and yields what is known of each, as it becomes known.
 // Each ID is yielded once a run. Results settled by an earlier run come back
 // Recalled, without network; calls that an earlier run left are continued. Leaving
-// the loop early cancels what is under way, which stays Pending. The error is the
-// batch's own failure, an *Error, and comes last: results that were not yielded are
-// not known then, and running the batch again continues it.
+// the loop early cancels what is under way: what was sent stays Pending. The error is
+// the batch's own failure, an *Error, and comes last: results that were not yielded
+// are not known then, and running the batch again continues it. A panic of the codec,
+// of Request or of a hook is raised again in the loop.
 func (c *Client) Batch(ctx context.Context, b Batch) iter.Seq2[ItemResult, error] {
 	return func(yield func(ItemResult, error) bool) {
 		leave, err := c.enter()

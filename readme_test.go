@@ -2,6 +2,8 @@ package idem_test
 
 import (
 	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -17,4 +19,22 @@ func TestTheCodeOfTheREADMEIsTheExampleThatCompiles(t *testing.T) {
 	require.True(t, ok)
 	block, _, _ = strings.Cut(block, "```")
 	require.Contains(t, strings.ReplaceAll(string(example), "\n\t", "\n"), block)
+}
+
+func TestTheTestsThatTheBatchDocumentNamesExist(t *testing.T) {
+	doc, err := os.ReadFile("docs/batches.md")
+	require.NoError(t, err)
+	files, err := filepath.Glob("*_test.go")
+	require.NoError(t, err)
+	var tests []byte
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		require.NoError(t, err)
+		tests = append(tests, text...)
+	}
+	names := regexp.MustCompile("`(Test[A-Za-z]+)`").FindAllStringSubmatch(string(doc), -1)
+	require.Greater(t, len(names), 30)
+	for _, n := range names {
+		require.Contains(t, string(tests), "func "+n[1]+"(t *testing.T)")
+	}
 }
