@@ -292,6 +292,13 @@ func TestAnItemsRetryHintHoldsAlsoOverARestart(t *testing.T) {
 			}
 			return out, err
 		}})
+		journaled := false
+		bench.with(func(o *idem.Options) {
+			o.Trace = &idem.Trace{Waiting: func(key idem.Key, d time.Duration) {
+				e, err := bench.client.LookupKey(context.Background(), key)
+				journaled = err == nil && d >= 20*time.Second && time.Until(e.RetryAt) >= 20*time.Second
+			}}
+		})
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		fates := map[string]idem.Fate{}
@@ -306,6 +313,7 @@ func TestAnItemsRetryHintHoldsAlsoOverARestart(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 3, count(got, idem.FateDone))
 		require.GreaterOrEqual(t, at[2].Sub(at[1]), 20*time.Second)
+		require.True(t, journaled, "a crash during the wait doesn't shorten it")
 		b.paidOnce(t)
 	})
 }

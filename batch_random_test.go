@@ -193,7 +193,7 @@ func (m *moodyBank) check(results map[string]idem.ItemResult) {
 // in every run and every order.
 func TestABatchAtAMoodyBankPaysEachItemOnceOrSaysSo(t *testing.T) {
 	seed := crashSeed(t)
-	for i := range uint64(24) {
+	for i := range uint64(12) {
 		for _, itemKeys := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%d, item keys %v", i, itemKeys), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { moodyRuns(t, rand.New(rand.NewPCG(seed, i)), itemKeys) })
