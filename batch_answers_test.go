@@ -105,19 +105,6 @@ func TestACutAnswerSaysNothingOfItsItems(t *testing.T) {
 	})
 }
 
-func TestAnAnswerOverMaxResultIsHalvedNotBelieved(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, bench := batchPays(t, true)
-		bench.with(func(o *idem.Options) { o.MaxResult = 100 })
-		got, err := bench.run(items(16), 16)
-		require.NoError(t, err)
-		require.Equal(t, 16, count(got, idem.FateDone))
-		require.Greater(t, len(b.calls), 8)
-		b.paidOnce(t)
-		require.Empty(t, bench.pending())
-	})
-}
-
 // What an answer says of its only item is not outweighed by the call's 200.
 func TestAnItemAloneIsNotDoneByTheCallsStatus(t *testing.T) {
 	for name, answer := range map[string]any{
