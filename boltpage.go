@@ -3,6 +3,7 @@ package idem
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"io"
@@ -37,33 +38,70 @@ const (
 )
 
 // boltMeta is what a meta page says.
-type boltMeta struct{ pageSize, root, freelist, high, txid uint64 }
+type boltMeta struct {
+	pageSize, root, freelist, high, txid, sum uint64
 
-// newestMeta returns the meta page of the last commit. Both must be sound:
-// a meta page fits in one disk sector, so it isn't torn by a power cut, and
-// going back to the other one would undo a commit that was durable.
-func newestMeta(file io.ReaderAt, size int64) (boltMeta, error) {
-	first, err := readMeta(file, 0, 0)
-	if err != nil {
-		if size == 0 {
-			err = fmt.Errorf("the file is empty")
-		}
-		return boltMeta{}, err
-	}
-	second, err := readMeta(file, int64(first.pageSize), 1)
-	if err != nil {
-		return boltMeta{}, err
-	}
-	if second.pageSize != first.pageSize {
-		return boltMeta{}, fmt.Errorf("pages of %d and of %d bytes", first.pageSize, second.pageSize)
-	}
-	if second.txid > first.txid {
-		return second, nil
-	}
-	return first, nil
+	raw    [metaSize]byte
+	framed bool // what no commit changes is right
 }
 
-// readMeta reads the meta page with this id at an offset.
+// newestMeta returns the meta page of the last commit that counts.
+//
+// The two pages take turns: commit n writes page n%2 over that of commit n-2,
+// after all else that it wrote is synced. A page fits in one disk sector, so a
+// power cut leaves either the old one or the new one, and bbolt takes the newer
+// of the two. But a disk that writes less than a sector at once may leave a mix
+// of both, and a sector may go bad.
+//
+// One page that isn't sound doesn't say which commit it was. If it was the last
+// one, that was durable, and to go back to the one before, as bbolt does, would
+// forget intents that were sent. So the journal is opened with the sound page
+// only if the other was certainly not newer or never acknowledged: see
+// supersedes. Otherwise it is ErrCorrupt, and a person decides.
+func newestMeta(file io.ReaderAt, size int64) (boltMeta, error) {
+	if size == 0 {
+		return boltMeta{}, fmt.Errorf("the file is empty")
+	}
+	first, firstErr := readMeta(file, 0, 0)
+	if first.pageSize < 1<<10 || first.pageSize > 1<<24 {
+		return boltMeta{}, firstErr
+	}
+	second, secondErr := readMeta(file, int64(first.pageSize), 1)
+	switch {
+	case firstErr == nil && secondErr == nil:
+		if second.pageSize != first.pageSize {
+			return boltMeta{}, fmt.Errorf("pages of %d and of %d bytes", first.pageSize, second.pageSize)
+		}
+		if second.txid > first.txid {
+			return second, nil
+		}
+		return first, nil
+	case firstErr == nil && first.supersedes(second):
+		return first, nil
+	case secondErr == nil && second.supersedes(first):
+		return second, nil
+	}
+	return boltMeta{}, errors.Join(firstErr, secondErr)
+}
+
+// supersedes tells whether a sound page holds all that was ever acknowledged,
+// though the other page has a wrong checksum.
+//
+// That is so if the other still bears the transaction that commit m.txid-1 gave
+// it: either it is that page, gone bad after it was of use, or the next commit
+// was writing over it and its transaction had not arrived, so that nobody was
+// told that the commit is there. A page of commit m.txid+1 which only its
+// transaction, damaged, makes look older fits its checksum when that is put
+// right. A page that bears m.txid+1 may be either half written or damaged after
+// it was acknowledged, and stays an error, like all else that a write over the
+// old page can't leave.
+func (m boltMeta) supersedes(other boltMeta) bool {
+	return other.framed && other.pageSize == m.pageSize && other.txid+1 == m.txid &&
+		other.sumWith(m.txid+1) != other.sum
+}
+
+// readMeta reads the meta page with this id at an offset. With an error it
+// returns what can be read.
 func readMeta(file io.ReaderAt, off int64, id uint64) (boltMeta, error) {
 	b := make([]byte, pageHeader+metaSize)
 	if _, err := file.ReadAt(b, off); err != nil {
@@ -71,22 +109,31 @@ func readMeta(file io.ReaderAt, off int64, id uint64) (boltMeta, error) {
 	}
 	head, m := readHeader(b), b[pageHeader:]
 	u32, u64 := binary.NativeEndian.Uint32, binary.NativeEndian.Uint64
-	sum := fnv.New64a()
-	sum.Write(m[:metaSize-8])
-	meta := boltMeta{pageSize: uint64(u32(m[8:])), root: u64(m[16:]), freelist: u64(m[32:]), high: u64(m[40:]), txid: u64(m[48:])}
+	meta := boltMeta{pageSize: uint64(u32(m[8:])), root: u64(m[16:]), freelist: u64(m[32:]), high: u64(m[40:]), txid: u64(m[48:]), sum: u64(m[56:])}
+	copy(meta.raw[:], m)
 	switch {
 	case u32(m) != boltMagic:
 		return meta, fmt.Errorf("meta page %d: not a bbolt file", id)
 	case u32(m[4:]) != boltVersion:
 		return meta, fmt.Errorf("meta page %d: bbolt version %d", id, u32(m[4:]))
-	case u64(m[56:]) != sum.Sum64():
-		return meta, fmt.Errorf("meta page %d: wrong checksum", id)
 	case head != (pageHead{id: id, flags: pageMeta}):
 		return meta, fmt.Errorf("meta page %d: header %+v", id, head)
 	case meta.pageSize < 1<<10 || meta.pageSize > 1<<24 || meta.pageSize&(meta.pageSize-1) != 0:
 		return meta, fmt.Errorf("meta page %d: pages of %d bytes", id, meta.pageSize)
 	}
+	meta.framed = u32(m[12:]) == 0
+	if meta.sumWith(meta.txid) != meta.sum {
+		return meta, fmt.Errorf("meta page %d: wrong checksum", id)
+	}
 	return meta, nil
+}
+
+// sumWith returns the checksum that the page would have with a transaction.
+func (m boltMeta) sumWith(txid uint64) uint64 {
+	binary.NativeEndian.PutUint64(m.raw[48:], txid)
+	sum := fnv.New64a()
+	sum.Write(m.raw[:metaSize-8])
+	return sum.Sum64()
 }
 
 // pageHead is the header of a page.
