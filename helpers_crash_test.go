@@ -42,6 +42,10 @@ type crashJob struct {
 	Point   int
 	Nth     int // dies at the nth time that the point is passed
 	Way     string
+
+	Commit int  // dies at the nth commit instead
+	After  bool // and then when it is durable
+	Call   int  // dies in place of the nth call to the system that changes a file or makes it durable
 }
 
 // crashSurvived is the exit code of a child that reached its end.
@@ -116,6 +120,14 @@ var crashCalls = map[string]func(c *idem.Client, url string) error{
 		return err
 	},
 	"Run": func(c *idem.Client, _ string) error { return crashRun(c) },
+	"Batch with a codec": func(c *idem.Client, _ string) error {
+		return crashBatch(c, idem.Batch{Codec: "json", MaxItems: 2, Concurrency: 1})
+	},
+	"Batch of requests": func(c *idem.Client, url string) error {
+		return crashBatch(c, idem.Batch{Concurrency: 1, Request: func(ctx context.Context, it idem.Item) (*http.Request, error) {
+			return crashRequest(ctx, url, string(it.Body)), nil
+		}})
+	},
 	"Reserve": func(c *idem.Client, _ string) error {
 		_, err := c.Reserve(context.Background(), crashName, []byte(crashBody))
 		return err
@@ -175,8 +187,7 @@ func crashChild(text string) int {
 	case crashBatch:
 		return crashBatchLife(job)
 	}
-	crashArm(job)
-	c, err := crashOpen(job.Journal, crashOptions())
+	c, err := crashStart(job)
 	if err == nil {
 		if job.Kind == "Settle" {
 			err = c.Settle(context.Background(), job.Key, crashFinding())
@@ -196,6 +207,23 @@ func crashFinding() idem.Finding {
 	return idem.Finding{Fate: idem.FateDone, Status: http.StatusCreated, Header: http.Header{}, Body: []byte(`{"id":"order-1"}`)}
 }
 
+// crashStart opens the client of a child, with what will kill it.
+func crashStart(job crashJob) (*idem.Client, error) {
+	opts := crashOptions()
+	opts.Codecs = crashCodecs(job.URL)
+	switch {
+	case job.Commit > 0:
+		return crashAtCommit(job, opts)
+	case job.Call > 0:
+		if err := crashAtCall(job); err != nil {
+			return nil, err
+		}
+	default:
+		crashArm(job)
+	}
+	return crashOpen(job.Journal, opts)
+}
+
 // crashArm makes this process die at the job's point.
 func crashArm(job crashJob) {
 	var passed atomic.Int32
@@ -203,17 +231,21 @@ func crashArm(job crashJob) {
 		if p != job.Point || int(passed.Add(1)) != job.Nth {
 			return
 		}
-		switch job.Way {
-		case crashKill:
-			if p, err := os.FindProcess(os.Getpid()); err == nil {
-				_ = p.Kill()
-			}
-			select {} // it dies here, whatever the scheduler thinks
-		case crashExit:
-			os.Exit(9)
-		}
-		panic("crash test: dies here")
+		crashDie(job.Way)
 	})
+}
+
+func crashDie(way string) {
+	switch way {
+	case crashKill:
+		if p, err := os.FindProcess(os.Getpid()); err == nil {
+			_ = p.Kill()
+		}
+		select {} // it dies here, whatever the scheduler thinks
+	case crashExit:
+		os.Exit(9)
+	}
+	panic("crash test: dies here")
 }
 
 // crashSpawn starts this test binary as a child.

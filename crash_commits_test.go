@@ -1,0 +1,90 @@
+package idem_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem"
+)
+
+// crashKinds are the kinds of call that die at every write of the journal.
+var crashKinds = []string{
+	"Do named", "Do anonymous", "Do with key", "Transport with an SDK's key", "Enqueue, Run", "Resume", "Run", "Settle", "Reserve",
+	"Batch with a codec", "Batch of requests",
+}
+
+// crashCommits is a journal that kills the process at a commit.
+type crashCommits struct {
+	idem.Keystore
+	job   crashJob
+	count int // of one goroutine's commits; several at once count as they come
+	turn  chan struct{}
+}
+
+func (k *crashCommits) Commit(ctx context.Context, changes ...idem.Change) error {
+	k.turn <- struct{}{}
+	defer func() { <-k.turn }()
+	k.count++
+	here := k.count == k.job.Commit
+	if here && !k.job.After {
+		crashDie(k.job.Way)
+	}
+	err := k.Keystore.Commit(ctx, changes...)
+	if here && err == nil {
+		crashDie(k.job.Way)
+	}
+	return err
+}
+
+// crashAtCommit opens a client over such a journal.
+func crashAtCommit(job crashJob, opts *idem.Options) (*idem.Client, error) {
+	ks, err := idem.OpenKeystore(job.Journal, nil)
+	if err != nil {
+		return nil, err
+	}
+	return idem.New(&crashCommits{Keystore: ks, job: job, turn: make(chan struct{}, 1)}, opts)
+}
+
+// crashMayDie lets a child run to its death or its end.
+func crashMayDie(t *testing.T, job crashJob) (died bool) {
+	t.Helper()
+	out, err := crashSpawn(t, job).CombinedOutput()
+	require.NotContains(t, string(out), "DATA RACE")
+	var exit *exec.ExitError
+	if err == nil || !errors.As(err, &exit) {
+		require.NoError(t, err, "%s", out)
+		return false
+	}
+	require.NotContains(t, []int{3, 4}, exit.ExitCode(), "the child failed: %s", out)
+	return true
+}
+
+// Between two points there may be several commits, and a call may have more of them than
+// anybody thinks: each kind of call dies at its first, its second, and so on until it
+// survives.
+func TestACallThatDiesAtAnyCommitHappensOnce(t *testing.T) {
+	for _, kind := range crashKinds {
+		for _, after := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, durable %v", kind, after), func(t *testing.T) {
+				t.Parallel()
+				commits := 0
+				for {
+					way := crashWays[commits%len(crashWays)]
+					job := crashJob{Kind: kind, Commit: commits + 1, After: after, Way: way, Journal: filepath.Join(t.TempDir(), "journal")}
+					if !crashAndFindOut(t, job) {
+						break
+					}
+					commits++
+				}
+				require.NotZero(t, commits)
+				t.Logf("died at each of %d commits", commits)
+			})
+		}
+	}
+}
