@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"strings"
 	"syscall"
 
@@ -138,6 +139,9 @@ func (s *BoltKeystore) transact(group []*member) error {
 	if err := s.failure(); err != nil {
 		return err
 	}
+	if err := s.inPlace(); err != nil {
+		return s.fail(err)
+	}
 	err := guard(func() error {
 		tx, err := s.db.Begin(true)
 		if err != nil {
@@ -158,6 +162,24 @@ func (s *BoltKeystore) transact(group []*member) error {
 		return s.fail(err)
 	}
 	return err
+}
+
+// inPlace tells whether the path still names the file that is open. What is
+// written to one that was removed, or moved away for another, is durable where
+// nobody will look for it, and another process may hold the lock of the other.
+func (s *BoltKeystore) inPlace() error {
+	mine, err := s.file.Stat()
+	if err != nil {
+		return err
+	}
+	named, err := os.Stat(s.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return errors.New("the file was removed")
+	case err == nil && !os.SameFile(mine, named):
+		return errors.New("another file was put in its place")
+	}
+	return nil // what can't be seen now says nothing
 }
 
 // write applies one member's changes. refused is why they must not be applied;
