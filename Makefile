@@ -8,7 +8,13 @@ race: ## the same with the race detector
 	go test -race github.com/idem-go/idem/...
 
 crash: ## every crash point in every kind of call
-	IDEM_CRASH=all go test -race -run 'Crash|Killed' .
+	IDEM_CRASH=all go test -race -run 'Crash|Killed|Dies' .
+
+power: ## power cuts: every operation cut off in each way IDEM_POWER (default 5) times, and on real file systems
+	IDEM_POWER=$${IDEM_POWER:-5} go test -timeout 30m -v -run 'PowerCut|LostSync|DoesntSync|TornWithin|CutOff' .
+
+network: ## toxiproxy, resending proxies, restarts, DNS, over real sockets
+	cd proof && GOWORK=off go test -race -v ./network
 
 fuzz: ## every fuzz target for FUZZTIME (default 5m) each
 	FUZZTIME=$${FUZZTIME:-5m} bash .ci/fuzz
@@ -19,4 +25,4 @@ lint: ## vet, gofmt, staticcheck
 ci: ## what decides whether a change lands
 	bash .ci/run
 
-.PHONY: help test race crash fuzz lint ci
+.PHONY: help test race crash power network fuzz lint ci
