@@ -172,12 +172,13 @@ func strand(plans []itemPlan, err error) {
 }
 
 // batchContext is what the next call is made under: it outlives this one, and carries
-// the entry's account.
+// the entry's account. A name or key in the context of Resume or Run isn't the call's.
 func (d *call) batchContext() context.Context {
+	ctx := context.Context(belowContext{d.parent})
 	if d.head.AccountGift {
-		return WithAccount(d.parent, d.head.Account)
+		return WithAccount(ctx, d.head.Account)
 	}
-	return d.parent
+	return ctx
 }
 
 // itemChange is what becomes of one item; a nil head means nothing.

@@ -89,7 +89,7 @@ func (d *call) weigh(p *itemPlan, v verdict) {
 		p.next = itemGone
 	case p.res.Fate == FateDone:
 		p.next = itemSettle
-	case p.res.Fate == FateNotDone && p.before && !proof:
+	case p.res.Fate == FateNotDone && p.before && (!proof || p.res.Retry): // throttled is at the door: no word on what was before
 		p.res.Fate, p.denied = FateUnknown, true
 	case p.res.Fate == FateNotDone && p.res.Retry:
 		p.next = itemAgain
@@ -191,6 +191,7 @@ func (d *call) ownAnswer(v verdict, p itemPlan) outcome {
 	if err != nil {
 		return d.unsaved(d.outcome(nil), &storeError{err})
 	}
+	ofThisCallAlone(plans)
 	if fruitless(plans) {
 		return d.stop(v)
 	}
@@ -204,6 +205,17 @@ func (d *call) asItem(it KeyedItem, fate Fate) ItemResult {
 	return res
 }
 
+// ofThisCallAlone takes back what the refusal of a whole call seemed to say of items
+// that an earlier call had: a key-first provider looked up the call's key, which is new.
+func ofThisCallAlone(plans []itemPlan) {
+	for i := range plans {
+		p := &plans[i]
+		if p.next == itemSettle && p.res.Fate == FateNotDone && p.now.head.ItemBefore {
+			p.res.Fate, p.next, p.denied = FateUnknown, itemOpen, true
+		}
+	}
+}
+
 // settleCall gives the table's verdict on the call to its items.
 func (d *call) settleCall(v verdict) outcome {
 	results := make([]ItemResult, len(d.cargo.items))
@@ -214,6 +226,7 @@ func (d *call) settleCall(v verdict) outcome {
 	if err != nil {
 		return d.unsaved(d.outcome(nil), &storeError{err})
 	}
+	ofThisCallAlone(plans)
 	if fruitless(plans) {
 		return d.stop(v)
 	}
