@@ -18,9 +18,9 @@ import (
 	"github.com/idem-go/idem/mockserver"
 )
 
-// crashBatch is the kind of a child that runs a batch. With Nth 0 it runs it over and
+// crashBatchKind is the kind of a child that runs a batch. With Nth 0 it runs it over and
 // over, in an order of its own each time, until it is killed.
-const crashBatch = "batch"
+const crashBatchKind = "batch"
 
 func crashBatchOptions(url string) *idem.Options {
 	opts := crashOptions()
@@ -29,7 +29,7 @@ func crashBatchOptions(url string) *idem.Options {
 	return opts
 }
 
-func crashItems(n int) []idem.Item {
+func crashBatchItems(n int) []idem.Item {
 	list := make([]idem.Item, n)
 	for i := range list {
 		list[i] = idem.Item{ID: fmt.Sprintf("item-%02d", i), Body: fmt.Appendf(nil, `{"amount":%d}`, 100+i)}
@@ -51,9 +51,9 @@ func crashBatchLife(job crashJob) int {
 		return 4
 	}
 	for again := true; again; again = job.Nth == 0 {
-		in, size := crashItems(6), 3
+		in, size := crashBatchItems(6), 3
 		if job.Nth == 0 {
-			in, size = crashItems(60), 1+rand.IntN(12)
+			in, size = crashBatchItems(60), 1+rand.IntN(12)
 			rand.Shuffle(len(in), func(i, j int) { in[i], in[j] = in[j], in[i] })
 			if rand.IntN(3) == 0 {
 				_, err = c.Resume(context.Background(), nil)
@@ -117,9 +117,9 @@ func TestABatchThatDiesAnywherePaysEachItemOnce(t *testing.T) {
 				srv := mockserver.Start(t, &mockserver.Config{Batch: &mockserver.Batch{Script: map[string][]mockserver.ItemOutcome{
 					"item-01": {mockserver.ItemLose}, "item-02": {mockserver.ItemThrottle}, "item-04": {mockserver.ItemSkip},
 				}}})
-				job := crashJob{Kind: crashBatch, Journal: filepath.Join(t.TempDir(), "journal"), URL: srv.URL, Point: point, Nth: nth, Way: way}
+				job := crashJob{Kind: crashBatchKind, Journal: filepath.Join(t.TempDir(), "journal"), URL: srv.URL, Point: point, Nth: nth, Way: way}
 				crashRunChild(t, job)
-				require.Equal(t, 6, crashBatchEnds(t, srv, job.Journal, crashItems(6), resume))
+				require.Equal(t, 6, crashBatchEnds(t, srv, job.Journal, crashBatchItems(6), resume))
 			})
 		}
 	}
@@ -141,7 +141,7 @@ func TestABatchKilledAtRandomPaysEachItemOnce(t *testing.T) {
 	})
 	journal := filepath.Join(t.TempDir(), "journal")
 	for range 10 {
-		cmd := crashSpawn(t, crashJob{Kind: crashBatch, Journal: journal, URL: srv.URL})
+		cmd := crashSpawn(t, crashJob{Kind: crashBatchKind, Journal: journal, URL: srv.URL})
 		require.NoError(t, cmd.Start())
 		arrived := len(srv.Requests())
 		require.Eventually(t, func() bool { return len(srv.Requests()) > arrived || srv.Total() == 60 }, 20*time.Second, time.Millisecond)
@@ -151,6 +151,6 @@ func TestABatchKilledAtRandomPaysEachItemOnce(t *testing.T) {
 	}
 	t.Logf("%d requests, %d items arrived, %d effects", len(srv.Requests()), len(srv.Items()), srv.Total())
 	srv.Heal()
-	require.Equal(t, 60, crashBatchEnds(t, srv, journal, crashItems(60), true))
+	require.Equal(t, 60, crashBatchEnds(t, srv, journal, crashBatchItems(60), true))
 	require.Equal(t, 60, srv.Total())
 }

@@ -106,7 +106,10 @@ func diskIsFull(t *testing.T, ks *idem.BoltKeystore, fill func(*idem.Client) []s
 	require.NoError(t, err)
 	require.Zero(t, crashPending(c))
 	for i := range slow {
-		require.NoError(t, crashDo(c, diskRequest(fmt.Sprintf("slow-%d", i), 500)))
+		err := crashDo(c, diskRequest(fmt.Sprintf("slow-%d", i), 500))
+		if !errors.Is(err, idem.ErrBodyTooLarge) { // the fate was kept, the answer had no room
+			require.NoError(t, err)
+		}
 		crashLedger(t, srv, fmt.Sprintf("slow-%d", i), 1)
 	}
 	require.NoError(t, crashDo(c, diskRequest("late", 2000)))

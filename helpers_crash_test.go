@@ -184,7 +184,7 @@ func crashChild(text string) int {
 	switch job.Kind {
 	case crashWorker:
 		return crashWork(job)
-	case crashBatch:
+	case crashBatchKind:
 		return crashBatchLife(job)
 	}
 	c, err := crashStart(job)
