@@ -16,6 +16,15 @@ power: ## power cuts: every operation cut off in each way IDEM_POWER (default 5)
 network: ## toxiproxy, resending proxies, restarts, DNS, over real sockets
 	cd proof && GOWORK=off go test -race -v ./network
 
+model: ## random programs against the model: STEPS calls (default 1000000)
+	cd proof && IDEM_STEPS=$${STEPS:-1000000} GOWORK=off go test -v -count=1 -timeout 0 -run Programs .
+
+mutants: ## break the library in twelve ways, each of which a test must notice
+	bash proof/mutants.sh
+
+soak: ## all kinds of calls through faults and kills, for 10 minutes
+	go run ./cmd/idem soak --for 10m
+
 fuzz: ## every fuzz target for FUZZTIME (default 5m) each
 	FUZZTIME=$${FUZZTIME:-5m} bash .ci/fuzz
 
@@ -25,4 +34,4 @@ lint: ## vet, gofmt, staticcheck
 ci: ## what decides whether a change lands
 	bash .ci/run
 
-.PHONY: help test race crash power network fuzz lint ci
+.PHONY: help test race crash power network model mutants soak fuzz lint ci

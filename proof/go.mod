@@ -7,6 +7,7 @@ require (
 	github.com/idem-go/idem v0.0.0
 	github.com/rs/zerolog v1.28.0
 	github.com/stretchr/testify v1.12.1
+	pgregory.net/rapid v1.3.0
 )
 
 require (

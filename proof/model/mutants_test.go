@@ -1,0 +1,137 @@
+package model
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// mutant is one way to break the library: a text of a file that stands there once, and
+// what takes its place.
+type mutant struct {
+	name     string
+	file     string
+	old, new string
+	test     string // a named test that notices
+	model    bool   // whether random programs notice too
+}
+
+const root = "../.."
+
+var mutants = []mutant{
+	{"skip the sync", "boltfile.go", "OpenFile:     func(string", "NoSync: true, OpenFile: func(string", "TestAPowerCutLosesNothingThatWasSaid", false},
+	{"drop the window guard", "call.go", "	if !now.Before(end) {\n		return fmt.Errorf(\"%w: first sent", "	if false {\n		return fmt.Errorf(\"%w: first sent", "TestNothingIsSentPastTheWindow", true},
+	{"mint a new key on resume", "pass.go", "	d.live = d.live.expecting(d.head.Withheld", "	_ = d.client.opts.Dialect.place(d.wire, NewKey())\n	d.live = d.live.expecting(d.head.Withheld", "TestANameLeftPendingGoesOnUnderItsKey", true},
+	{"return the result before it is committed", "settle.go", "	err := d.commitEnd(fate, a, cause)", "	var err error", "TestASettledNameAnswersWithoutNetwork", true},
+	{"send before the first send is committed", "call.go", "	if err := d.save(func(h *record.Head) { h.FirstSent, h.Epoch = now, sight.Epoch }, nil); err != nil {", "	if d.head.FirstSent, err = now, nil; err != nil {", "TestACallThatDiesAnywhereHappensOnce", true},
+	{"drop the claim", "pass.go", "	claim, err := d.client.ks.Claim(d.ctx, id, wait)", "	claim, err := d.client.ks.Claim(d.ctx, string(NewKey()), wait)", "TestManyCallsOfOneNameAreOneEffectAndAllGetItsAnswer", true},
+	{"forget that something was sent before", "call.go", "	case v.fate == FateUnknown:\n		d.before = true", "	case v.fate == FateUnknown:\n		d.before = false", "TestDoTellsTheFateOfTheTable", true},
+	{"forget it over a restart", "pass.go", "	d.before = !d.head.FirstSent.IsZero() || Fate", "	d.before = Fate", "TestTheNextDoGoesOnWithWhatTheTableLeft", true},
+	{"take every provider for key-first", "call.go", "keyFirst: d.dialect.KeyFirst", "keyFirst: true", "TestDoTellsTheFateOfTheTable", true},
+	{"withdraw without asking who waits", "settle.go", "	return !d.carried && !d.head.Queued && d.client.life.Err() == nil && !d.claim.Contended()", "	return true", "TestADoNeverWithdrawsWhatEnqueueTook", true},
+	{"clear the first send of what may have been processed", "settle.go", "		if !d.before && !d.itemsBefore {\n			h.FirstSent", "		if true {\n			h.FirstSent", "TestFirstSentIsKeptOverPassesAndRestarts", true},
+	{"resend other bytes", "attempt.go", "	hop := *d.wire\n", "	hop := *d.wire\n	if d.tries > 0 {\n		hop.Body = append(bytes.Clone(hop.Body), ' ')\n	}\n", "TestEveryAttemptSendsTheSameBytes", true},
+	{"keep part of a body", "attempt.go", "		a.cut = fmt.Errorf(\"%w: %w\", io.ErrUnexpectedEOF, d.scrub(err))", "		a.cut = nil", "TestABodyCutShortIsFetchedByReplay", false},
+	{"ignore that the payload differs", "begin.go", "	case !same && State(h.State) != StateAbandoned:", "	case false:", "TestAMismatchIsToldBeforeAnyByteAndNamesTheHolder", true},
+	{"send what is in doubt", "doubt.go", "		case err == nil:\n			return &doubtError{", "		case false:\n			return &doubtError{", "TestALoopAroundAnAnonymousRequestNeverDoubles", true},
+	{"ignore a clock that was set back", "call.go", "	if sight.Epoch != d.head.Epoch {", "	if false {", "TestAClockSetBackClosesTheWindowsOfWhatWasSent", true},
+	{"ignore the expiry", "call.go", "!end.IsZero() && !wallClock().Before(end) {\n		return ErrExpired", "false {\n		return ErrExpired", "TestNothingIsSentAfterTheExpiry", true},
+	{"believe a refusal at the door after a lost answer", "retry.go", "(v.door || !v.replayed && !f.keyFirst)", "(!v.door && !v.replayed && !f.keyFirst)", "TestDoTellsTheFateOfTheTable", true},
+}
+
+// The texts that are to be replaced stand where the table says.
+func TestMutantsAreOfTodaysSource(t *testing.T) {
+	for _, m := range mutants {
+		source, err := os.ReadFile(filepath.Join(root, m.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(string(source), m.old); n != 1 {
+			t.Errorf("%s: %q stands %d times in %s", m.name, m.old, n, m.file)
+		}
+	}
+}
+
+// TestMutantsAreNoticed builds the library anew for each mutant, so it runs only with
+// IDEM_MUTANTS=all or the name of one.
+func TestMutantsAreNoticed(t *testing.T) {
+	only := os.Getenv("IDEM_MUTANTS")
+	if only == "" {
+		t.Skip("IDEM_MUTANTS=all breaks the library in many ways")
+	}
+	tree := copyTree(t)
+	for _, m := range mutants {
+		if only != "all" && only != m.name {
+			continue
+		}
+		t.Run(m.name, func(t *testing.T) {
+			path := filepath.Join(tree, m.file)
+			source, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(strings.Replace(string(source), m.old, m.new, 1)), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			defer os.WriteFile(path, source, 0o644)
+			byTest := noticed(t, tree, "^"+m.test+"$", m.test)
+			byModel := noticed(t, filepath.Join(tree, "proof", "model"), "^TestRandomProgramsKeepThePromise$", "TestRandomProgramsKeepThePromise")
+			fmt.Printf("| %s | `%s`: %s | %s |\n", m.name, m.test, byTest, byModel)
+			if byTest != "caught" || m.model && byModel != "caught" {
+				t.Errorf("%s: %s; the model: %s", m.test, byTest, byModel)
+			}
+		})
+	}
+}
+
+// noticed runs a test of a broken library.
+func noticed(t *testing.T, dir, run, name string) string {
+	t.Helper()
+	cmd := exec.Command("go", "test", "-count=1", "-timeout=5m", "-run", run, ".")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOWORK=off", "IDEM_MUTANTS=", "IDEM_STEPS=20000", "IDEM_SEED=1", "IDEM_CRASH=all")
+	out, err := cmd.CombinedOutput()
+	switch text := string(out); {
+	case strings.Contains(text, "no tests to run"):
+		return "no such test"
+	case strings.Contains(text, "[build failed]"):
+		t.Fatalf("the mutant doesn't build:\n%s", text)
+	case err != nil && (strings.Contains(text, "--- FAIL: "+name) || strings.Contains(text, "panic:") || strings.Contains(text, "deadlock")):
+		return "caught"
+	case err != nil:
+		t.Fatalf("%v:\n%s", err, text)
+	}
+	return "not caught"
+}
+
+// copyTree copies what git knows, or would add, and returns the copy's root.
+func copyTree(t *testing.T) string {
+	t.Helper()
+	cmd := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard")
+	cmd.Dir = root
+	list, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name := range strings.Lines(string(list)) {
+		name = strings.TrimSpace(name)
+		b, err := os.ReadFile(filepath.Join(root, name))
+		if os.IsNotExist(err) {
+			continue // removed, and git doesn't know yet
+		}
+		if err == nil {
+			err = os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755)
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), b, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
