@@ -137,7 +137,7 @@ func (d *demo) journal() string      { return filepath.Join(d.dir, "journal.db")
 // audits it.
 func (d *demo) pay(ctx context.Context, title string, w workerConfig) (column, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	prov, err := startProvider(ctx, d.seed, cancel)
+	prov, err := startProvider(ctx, providerCommand, d.seed, cancel)
 	if err != nil {
 		return column{}, err
 	}

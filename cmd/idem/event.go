@@ -6,11 +6,14 @@ import (
 	"sync"
 )
 
-// event is a line that a worker writes for the demo: one payment is through, or
-// all are.
+// event is a line that a worker writes: one payment is through, or all are.
 type event struct {
 	Paid string `json:"paid,omitempty"` // the payment's id
 	Over bool   `json:"over,omitempty"`
+
+	// Of the soak alone.
+	Begun   string `json:"begun,omitempty"`   // a payment without name or key is about to be made
+	Refused string `json:"refused,omitempty"` // a payment is NotDone for good
 }
 
 // events writes them, whole lines only, from many goroutines.

@@ -1,6 +1,7 @@
 // Command idem shows what the library does, and looks into its journals.
 //
 //	idem demo                  pay a file of payments through faults and crashes, then audit
+//	idem soak --for 10m        all kinds of calls, faults and kills for a while, then audit
 //	idem pending JOURNAL       list what is not settled
 //	idem show JOURNAL KEY      show one entry, by its key or its name
 //
@@ -15,6 +16,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 )
 
@@ -33,7 +35,7 @@ type console struct {
 	err io.Writer
 }
 
-// command is one subcommand. Hidden ones are processes of the demo.
+// command is one subcommand. Hidden ones are processes of the demo and the soak.
 type command struct {
 	name   string
 	usage  string // "" hides it
@@ -43,10 +45,13 @@ type command struct {
 func commands() []command {
 	return []command{
 		{"demo", "demo [flags]              pay a file through faults and crashes, then audit", runDemo},
+		{"soak", "soak [flags]              all kinds of calls through faults and crashes for a while, then audit", runSoak},
 		{"pending", "pending [flags] JOURNAL   list what is not settled", runPending},
 		{"show", "show [flags] JOURNAL KEY  show one entry, by its key or its name", runShow},
 		{providerCommand, "", runProvider},
 		{workerCommand, "", runWorker},
+		{soakProviderCommand, "", runSoakProvider},
+		{soakWorkerCommand, "", runSoakWorker},
 	}
 }
 
@@ -56,9 +61,9 @@ func main() { os.Exit(mainWith(os.Args[1:])) }
 func mainWith(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if len(args) > 0 && (args[0] == providerCommand || args[0] == workerCommand) {
-		// An interrupt at a terminal reaches the whole group. Those two leave it
-		// to the demo, which ends them.
+	if len(args) > 0 && slices.Contains([]string{providerCommand, workerCommand, soakProviderCommand, soakWorkerCommand}, args[0]) {
+		// An interrupt at a terminal reaches the whole group. Those leave it to the
+		// demo or the soak, which ends them.
 		signal.Ignore(os.Interrupt)
 	}
 	return run(ctx, console{os.Stdin, os.Stdout, os.Stderr}, args)

@@ -247,3 +247,14 @@ func TestPendingOfLockedJournal(t *testing.T) {
 		t.Errorf("exit code %d; it said:\n%s%s", r.code, r.out, r.err)
 	}
 }
+
+// Ensure that a soak pays each payment once through kills, and ends in time.
+func TestSoak(t *testing.T) {
+	r := invoke(t, "soak", "--for=4s", "--rate=20", "--seed=4")
+	if r.code != exitOK {
+		t.Fatalf("exit code %d; it said:\n%s%s", r.code, r.out, r.err)
+	}
+	if !regexp.MustCompile(`(?m)^audit: [1-9][0-9]* payments, [0-9]+ applied once, 0 twice, 0 lost, .* [1-9][0-9]* kills$`).MatchString(r.out) {
+		t.Errorf("it said:\n%s", r.out)
+	}
+}

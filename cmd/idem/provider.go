@@ -55,8 +55,8 @@ type provider struct {
 }
 
 // startProvider starts the process; cancel is called if it ends by itself.
-func startProvider(ctx context.Context, seed uint64, cancel context.CancelCauseFunc) (*provider, error) {
-	c, err := startChild(ctx, providerCommand, fmt.Sprintf("--seed=%d", seed))
+func startProvider(ctx context.Context, command string, seed uint64, cancel context.CancelCauseFunc) (*provider, error) {
+	c, err := startChild(ctx, command, fmt.Sprintf("--seed=%d", seed))
 	if err != nil {
 		return nil, err
 	}
@@ -80,18 +80,22 @@ func (p *provider) stop(cancel context.CancelCauseFunc) {
 }
 
 func (p *provider) ledger(ctx context.Context) (ledger, error) {
-	var l ledger
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+"/ledger", nil)
+	return read[ledger](ctx, p.url+"/ledger")
+}
+
+// read asks the provider's process for one of its books.
+func read[T any](ctx context.Context, url string) (book T, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return l, err
+		return book, err
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return l, fmt.Errorf("read the provider's ledger: %w", err)
+		return book, fmt.Errorf("read the provider's ledger: %w", err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return l, fmt.Errorf("read the provider's ledger: status %d", resp.StatusCode)
+		return book, fmt.Errorf("read the provider's ledger: status %d", resp.StatusCode)
 	}
-	return l, json.NewDecoder(resp.Body).Decode(&l)
+	return book, json.NewDecoder(resp.Body).Decode(&book)
 }
