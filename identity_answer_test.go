@@ -116,7 +116,7 @@ func TestADeadlineIsATimeout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			idBubble(t, nil, func(t *testing.T, b *idBench) {
 				b.srv.Script(fault)
-				ctx, cancel := context.WithTimeout(idNamed("n"), 300*time.Millisecond)
+				ctx, cancel := context.WithTimeout(idNamed("n"), 200*time.Millisecond)
 				defer cancel()
 				_, _, err := b.do(ctx, `{"id":"o1"}`)
 				require.ErrorIs(t, err, context.DeadlineExceeded)
