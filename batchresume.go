@@ -62,7 +62,10 @@ func (r *batchRun) known(in *intent, it Item, f held, err, why error) ItemResult
 		if err := c.mayHave(in, f.head); err != nil {
 			o = c.fail(in, f, err)
 		} else if State(f.head.State) == StateSettled {
-			o = c.recall(in, f)
+			var again bool
+			if o, again = c.recall(in, f); again {
+				o = c.fail(in, f, fmt.Errorf("%w: it was forgotten meanwhile", ErrConflict))
+			}
 			if o.fate == FateNotDone && f.head.Cause == "" && f.head.LastError != "" {
 				o.why = errors.New(f.head.LastError)
 			}

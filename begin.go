@@ -37,7 +37,11 @@ func (c *Client) begin(in *intent) (*call, outcome) {
 		switch State(f.head.State) {
 		case StateSettled:
 			if c.samePayload(in, f.head) {
-				return nil, c.recall(in, f)
+				out, again := c.recall(in, f)
+				if again {
+					continue
+				}
+				return nil, out
 			}
 			d, out, again := c.create(in, &f) // NotDone, and the payload changed: a new intent
 			if again {

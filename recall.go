@@ -8,12 +8,21 @@ import (
 	"github.com/idem-go/idem/internal/record"
 )
 
-// recall answers from the journal, without network.
-func (c *Client) recall(in *intent, f held) outcome {
+// recall answers from the journal, without network. again means that the name was
+// forgotten meanwhile.
+func (c *Client) recall(in *intent, f held) (o outcome, again bool) {
 	f, err := c.read(in.ctx, Ref{Scope: f.head.Scope, Key: f.head.Key, Bodies: true})
-	if err != nil {
-		return c.fail(in, f, err)
+	switch {
+	case errors.Is(err, ErrNotFound), err == nil && State(f.head.State) != StateSettled:
+		return outcome{}, true
+	case err != nil:
+		return c.fail(in, f, err), false
 	}
+	return c.recallFrom(in, f), false
+}
+
+// recallFrom is the answer that stands in a settled entry.
+func (c *Client) recallFrom(in *intent, f held) outcome {
 	d := c.openCall(in, f)
 	defer d.release()
 	d.head, d.rev = f.head, f.rec.Rev
@@ -23,7 +32,8 @@ func (c *Client) recall(in *intent, f held) outcome {
 	clearDoubt(Key(f.head.Key))
 	o := d.outcome(nil)
 	o.fate, o.recalled = Fate(f.head.Fate), true
-	o.answer, o.trimmed, err = c.recalled(f)
+	a, trimmed, err := c.recalled(f)
+	o.answer, o.trimmed = a, trimmed
 	switch {
 	case err != nil:
 		o.why = err
