@@ -120,7 +120,7 @@ func (w *soakWorker) work(ctx context.Context, rate float64) error {
 		select {
 		case <-ctx.Done():
 		case err := <-ran:
-			return fmt.Errorf("Run ended: %w", err)
+			return fmt.Errorf("it stopped running: %w", err)
 		case <-tick.C:
 			if n, ok := w.begin(); ok {
 				calls.Go(func() { w.pay(life, n) })
