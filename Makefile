@@ -17,10 +17,10 @@ network: ## toxiproxy, resending proxies, restarts, DNS, over real sockets
 	cd proof && GOWORK=off go test -race -v ./network
 
 model: ## random programs against the model: STEPS calls (default 1000000)
-	cd proof && IDEM_STEPS=$${STEPS:-1000000} GOWORK=off go test -v -count=1 -timeout 0 -run Programs .
+	cd proof && IDEM_STEPS=$${STEPS:-1000000} GOWORK=off go test -v -count=1 -timeout 0 -run RandomPrograms ./model
 
-mutants: ## break the library in twelve ways, each of which a test must notice
-	bash proof/mutants.sh
+mutants: ## break the library in 18 ways, each of which a test must notice
+	cd proof && IDEM_MUTANTS=all GOWORK=off go test -v -count=1 -timeout 90m -run MutantsAreNoticed ./model
 
 soak: ## all kinds of calls through faults and kills, for 10 minutes
 	go run ./cmd/idem soak --for 10m

@@ -48,6 +48,7 @@ type model struct {
 	calls     int                // at once, in this step
 	effects   func(idem.Key) int // the provider's ledger
 	forgotten map[string]int     // the last step in which Forget took a name
+	amnesia   int                // the last step in which the provider lost all keys
 	rule      string             // the first that was broken, without particulars
 	broken    []string           // all that were, with them
 }
@@ -78,7 +79,7 @@ func (m *model) of(key idem.Key) *life {
 func (m *model) open(key idem.Key, id, account string) *life {
 	l := m.of(key)
 	if l == nil || l.over != "" && l.state == 0 && l.keepsKey() && (l.step < m.step || m.calls > 1) {
-		l = &life{id: id, key: key, account: account, step: m.step, born: m.epoch, base: m.effects(key)}
+		l = &life{id: id, key: key, account: account, step: m.step, born: m.epoch, base: m.effects(key), forgiven: m.amnesia == m.step}
 		m.lives = append(m.lives, l)
 	}
 	return l
@@ -227,6 +228,9 @@ func (l *life) sdk() bool { return strings.HasPrefix(string(l.key), "sdk-") }
 
 // forgive lowers what is asked of a provider that has forgotten its keys.
 func (m *model) forgive(only idem.Key) {
+	if only == "" {
+		m.amnesia = m.step // also of what is about to be sent
+	}
 	for _, l := range m.lives {
 		l.forgiven = l.forgiven || only == "" || l.key == only
 	}

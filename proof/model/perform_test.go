@@ -49,9 +49,20 @@ func play(t *testing.T, path string, p program) (rule string, broken []string) {
 		w.bank.Close()
 		w.c.Close()
 		w.ks.Close()
-		rule, broken = w.m.rule, w.m.broken
+		rule, broken = w.m.rule, append(w.m.broken, w.seen()...)
 	})
 	return rule, broken
+}
+
+// seen is what the provider saw of the keys that broke a rule.
+func (w *world) seen() (lines []string) {
+	said := strings.Join(w.m.broken, " ")
+	for _, r := range w.srv.Requests() {
+		if key := strings.Trim(r.Key, `"`); said != "" && key != "" && strings.Contains(said, key) {
+			lines = append(lines, fmt.Sprintf("%s  %s  fault %q, status %d, replayed %v, effect %v", r.Time.Format(time.DateTime), key, r.Fault, r.Status, r.Replayed, r.Effect))
+		}
+	}
+	return lines
 }
 
 // step makes its calls, at once, and holds the journal against the model.

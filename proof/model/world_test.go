@@ -139,7 +139,8 @@ func (w *world) RoundTrip(req *http.Request) (*http.Response, error) {
 		srv = w.bank
 	}
 	w.arrive.Lock()
-	leave := sync.OnceFunc(w.arrive.Unlock)
+	met := false
+	leave := sync.OnceFunc(func() { met = true; w.arrive.Unlock() })
 	defer leave()
 	f := w.meet()
 	srv.Script(f.Fault)
@@ -148,6 +149,9 @@ func (w *world) RoundTrip(req *http.Request) (*http.Response, error) {
 	out := req.Clone(ctx)
 	out.Body = io.NopCloser(bytes.NewReader(body))
 	resp, err := srv.Transport().RoundTrip(out)
+	if !met {
+		srv.Heal() // the request ended before it met its fault, which must not wait for the next
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	l.driven = false
