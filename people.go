@@ -258,37 +258,48 @@ func (c *Client) Reserve(ctx context.Context, name string, payload []byte) (Key,
 }
 
 func (c *Client) reserve(in *intent) (Key, error) {
+	f, created, failed := c.findOrCreate(in)
+	if failed != nil {
+		return failed.Key, failed
+	}
+	if !created {
+		if err := c.reservable(in, f); err != nil {
+			o := c.fail(in, f, err)
+			return o.key, o.failure()
+		}
+	}
+	in.fill(Result{Key: Key(f.head.Key), Intent: f.head.Intent, Fate: Fate(f.head.Fate), Attempts: f.head.Attempts})
+	return Key(f.head.Key), nil
+}
+
+// findOrCreate finds the intent's entry, or creates one where there is none, or where a
+// changed payload follows one that is NotDone. Nobody drives a created one: it isn't
+// sent from here.
+func (c *Client) findOrCreate(in *intent) (f held, created bool, failed *Error) {
 	for {
 		f, err := c.find(in)
 		if err == nil {
 			err = c.mayHave(in, f.head)
 		}
-		followUp := err == nil && State(f.head.State) == StateSettled && !c.samePayload(in, f.head)
-		if errors.Is(err, ErrNotFound) || followUp {
-			var old *held
-			if followUp {
-				old = &f
-			}
-			d, out, again := c.create(in, old)
-			if again {
-				continue
-			}
-			if d == nil {
-				return "", out.failure()
-			}
-			defer d.release()
-			in.fill(d.outcome(nil).result(nil))
-			return Key(d.head.Key), nil
+		var old *held
+		switch {
+		case errors.Is(err, ErrNotFound):
+		case err != nil:
+			return f, false, c.fail(in, f, err).failure()
+		case State(f.head.State) == StateSettled && !c.samePayload(in, f.head):
+			old = &f
+		default:
+			return f, false, nil
 		}
-		if err == nil {
-			err = c.reservable(in, f)
+		d, out, again := c.create(in, old)
+		if again {
+			continue
 		}
-		if err != nil {
-			o := c.fail(in, f, err)
-			return o.key, o.failure()
+		if d == nil {
+			return held{}, false, out.failure()
 		}
-		in.fill(Result{Key: Key(f.head.Key), Intent: f.head.Intent, Fate: Fate(f.head.Fate), Attempts: f.head.Attempts})
-		return Key(f.head.Key), nil
+		d.release()
+		return held{head: d.head}, true, nil
 	}
 }
 
@@ -334,27 +345,15 @@ func (c *Client) Enqueue(req *http.Request) (Key, error) {
 
 func (c *Client) enqueue(in *intent) (Key, error) {
 	for {
-		f, err := c.find(in)
-		if err == nil {
-			err = c.mayHave(in, f.head)
+		f, created, failed := c.findOrCreate(in)
+		switch {
+		case failed != nil:
+			return failed.Key, failed
+		case created:
+			return c.queued(in, f.head), nil
 		}
-		followUp := err == nil && State(f.head.State) == StateSettled && !c.samePayload(in, f.head)
-		if errors.Is(err, ErrNotFound) || followUp {
-			var old *held
-			if followUp {
-				old = &f
-			}
-			d, out, again := c.create(in, old)
-			if again {
-				continue
-			}
-			if d == nil {
-				return out.key, out.failure()
-			}
-			d.release()
-			return c.queued(in, d.head), nil
-		}
-		if err == nil && State(f.head.State) != StatePending {
+		var err error
+		if State(f.head.State) != StatePending {
 			err = c.reservable(in, f)
 		}
 		if err == nil {
