@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/idem-go/idem/internal/record"
 )
 
 // apply writes down what an answer means: what is settled, and one call more for the
@@ -17,7 +15,7 @@ func (d *call) apply(plans []itemPlan) outcome { return d.applyTo(plans, plans) 
 // applyTo is apply with a call more for the rest of each part. Everything is one
 // transaction.
 func (d *call) applyTo(plans []itemPlan, parts ...[]itemPlan) outcome {
-	changes := []Change{{OpRemove, Record{Scope: d.head.Scope, Key: d.head.Key, Rev: d.rev}}}
+	changes := []Change{{OpRemove, Record{Scope: d.head.Scope, Key: string(d.head.Key), Rev: d.rev}}}
 	carrier := map[Key]*call{}
 	halved := len(parts) > 1
 	for _, part := range parts {
@@ -54,8 +52,8 @@ func (d *call) applyTo(plans []itemPlan, parts ...[]itemPlan) outcome {
 }
 
 // commitItems writes down what becomes of the items, with the other changes.
-func (d *call) commitItems(plans []itemPlan, carrier map[Key]*call, changes []Change) ([]*record.Head, error) {
-	heads := make([]*record.Head, len(plans))
+func (d *call) commitItems(plans []itemPlan, carrier map[Key]*call, changes []Change) ([]*head, error) {
+	heads := make([]*head, len(plans))
 	changes = slices.Clip(changes)
 	for i, p := range plans {
 		h, change, err := d.itemChange(p, carrier[p.item.Key])
@@ -182,7 +180,7 @@ func (d *call) batchContext() context.Context {
 }
 
 // itemChange is what becomes of one item; a nil head means nothing.
-func (d *call) itemChange(p itemPlan, carrier *call) (*record.Head, Change, error) {
+func (d *call) itemChange(p itemPlan, carrier *call) (*head, Change, error) {
 	h := *p.now.head
 	var response *answer
 	switch {
@@ -205,7 +203,7 @@ func (d *call) itemChange(p itemPlan, carrier *call) (*record.Head, Change, erro
 			h.FirstSent, h.Epoch = carrier.head.FirstSent, carrier.head.Epoch
 		}
 	default:
-		h.State, h.Call, h.Settled = uint8(StateAmbiguous), "", wallClock()
+		h.State, h.Call, h.Settled = StateAmbiguous, "", wallClock()
 		h.Cause, h.Reason = causeOf(ErrInDoubt), "the answer to its call leaves it open, and it can't go into another"
 		if p.res.Err != nil {
 			h.Reason = shortText(p.res.Err)
@@ -213,17 +211,17 @@ func (d *call) itemChange(p itemPlan, carrier *call) (*record.Head, Change, erro
 	}
 	rec, err := d.client.recordOf(&h, p.now.rec.Rev)
 	if err == nil && response != nil {
-		rec.Response, err = d.client.codec.closeMessage(h.Scope, h.Key, partResponse, response.message())
+		rec.Response, err = d.client.codec.closeMessage(h.Scope, string(h.Key), partResponse, response.message())
 	}
 	return &h, Change{OpReplace, rec}, err
 }
 
-func (d *call) settleItem(h *record.Head, res ItemResult) error {
+func (d *call) settleItem(h *head, res ItemResult) error {
 	sight, err := d.client.sight(d.ctx, wallClock())
 	if err != nil {
 		return err
 	}
-	h.State, h.Fate, h.Status, h.Settled = uint8(StateSettled), uint8(res.Fate), res.Status, wallClock()
+	h.State, h.Fate, h.Status, h.Settled = StateSettled, res.Fate, res.Status, wallClock()
 	h.SweepAge = sight.Age + d.client.opts.Keep
 	h.Attempts, h.Call = d.head.Attempts, ""
 	h.Untold = d.carried && d.client.opts.Settled != nil
@@ -234,23 +232,23 @@ func (d *call) settleItem(h *record.Head, res ItemResult) error {
 }
 
 // tellSettled reports what the commit settled, and what it left to nobody.
-func (d *call) tellSettled(plans []itemPlan, heads []*record.Head) {
+func (d *call) tellSettled(plans []itemPlan, heads []*head) {
 	for i, p := range plans {
 		h := heads[i]
-		if h == nil || State(h.State) == StatePending {
+		if h == nil || h.State == StatePending {
 			continue
 		}
 		res := p.res
 		switch {
-		case State(h.State) == StateAmbiguous:
+		case h.State == StateAmbiguous:
 			res.Fate = FateUnknown
-			res.Err = &Error{Op: d.op, Intent: h.Intent, Key: Key(h.Key), Attempts: d.head.Attempts, Err: fmt.Errorf("%w: %s", ErrInDoubt, h.Reason)}
+			res.Err = &Error{Op: d.op, Intent: h.Intent, Key: h.Key, Attempts: d.head.Attempts, Err: fmt.Errorf("%w: %s", ErrInDoubt, h.Reason)}
 		case res.Fate == FateNotDone:
 			cause := res.Err
 			if cause == nil {
 				cause = fmt.Errorf("idem: refused with status %d", res.Status)
 			}
-			res.Err = &Error{Op: d.op, Intent: h.Intent, Key: Key(h.Key), Attempts: d.head.Attempts, Fate: FateNotDone, Err: cause}
+			res.Err = &Error{Op: d.op, Intent: h.Intent, Key: h.Key, Attempts: d.head.Attempts, Fate: FateNotDone, Err: cause}
 		default:
 			res.Err = nil
 		}
@@ -267,14 +265,14 @@ func (d *call) tellSettled(plans []itemPlan, heads []*record.Head) {
 
 // endItems are the changes that go with the call's own end: its items withdrawn with
 // it, or left Ambiguous.
-func (d *call) endItems(ctx context.Context, withdraw bool, change func(*record.Head)) ([]Change, error) {
+func (d *call) endItems(ctx context.Context, withdraw bool, change func(*head)) ([]Change, error) {
 	if d.cargo == nil {
 		return nil, nil
 	}
 	var changes []Change
 	for _, it := range d.cargo.items {
 		now, err := d.client.read(ctx, Ref{Scope: d.head.Scope, Key: string(it.Key)})
-		if errors.Is(err, ErrNotFound) || err == nil && State(now.head.State) != StatePending {
+		if errors.Is(err, ErrNotFound) || err == nil && now.head.State != StatePending {
 			continue
 		}
 		if err != nil {
@@ -301,8 +299,8 @@ func (d *call) endItems(ctx context.Context, withdraw bool, change func(*record.
 func (d *call) expireItems(o outcome) outcome {
 	sight, err := d.client.sight(d.ctx, wallClock())
 	if err == nil {
-		err = d.end(func(h *record.Head) {
-			h.State, h.Fate, h.Cause, h.Settled = uint8(StateSettled), uint8(FateNotDone), causeOf(ErrExpired), wallClock()
+		err = d.end(func(h *head) {
+			h.State, h.Fate, h.Cause, h.Settled = StateSettled, FateNotDone, causeOf(ErrExpired), wallClock()
 			h.SweepAge, h.LastError = sight.Age+d.client.opts.Keep, shortText(o.why)
 			h.Untold = d.client.opts.Settled != nil
 		})

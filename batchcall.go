@@ -105,7 +105,7 @@ func (r *batchRun) newCall(items []newItem) (*call, error) {
 		in := r.intentOf(it.Item)
 		parent := Key("")
 		if it.old != nil {
-			parent = Key(it.old.head.Key)
+			parent = it.old.head.Key
 		}
 		keyed[i] = KeyedItem{it.Item, r.freeKey(in, it.ID, parent)}
 	}
@@ -175,7 +175,7 @@ func (c *Client) encodeCall(ctx context.Context, batch, codecName string, codec 
 	// Where the items' keys are honoured, a call is keyed by them.
 	d.head.Unkeyed = d.head.Unkeyed && !d.cargo.keysHonoured()
 	for _, it := range items {
-		d.head.Items = append(d.head.Items, string(it.Key))
+		d.head.Items = append(d.head.Items, it.Key)
 	}
 	return d, nil
 }
@@ -194,9 +194,9 @@ func (d *call) commitCall() ([]Change, error) {
 // NotDone intent that had it.
 func (d *call) createItem(in *intent, it KeyedItem, old *held) ([]Change, error) {
 	c := d.client
-	h := &record.Head{
-		Key: string(it.Key), Scope: d.head.Scope, Intent: in.name, Account: in.account, AccountGift: in.gift,
-		State: uint8(StatePending), Method: d.head.Method, URL: d.head.URL, Fingerprint: in.sum,
+	h := &head{
+		Key: it.Key, Scope: d.head.Scope, Intent: in.name, Account: in.account, AccountGift: in.gift,
+		State: StatePending, Method: d.head.Method, URL: d.head.URL, Fingerprint: in.sum,
 		Created: d.head.Created, FirstSent: d.head.FirstSent, Epoch: d.head.Epoch, Expires: d.head.Expires,
 		Dialect: d.head.Dialect, Window: d.head.Window, Margin: d.head.Margin,
 		Batch: d.head.Batch, Item: it.ID, Call: d.head.Key,
@@ -239,7 +239,7 @@ func (c *Client) driveCalls(first *call) (end chainEnd) {
 	}()
 	for len(queue) > 0 {
 		d := queue[0]
-		end.keys = append(end.keys, Key(d.head.Key))
+		end.keys = append(end.keys, d.head.Key)
 		o := d.driveCall()
 		if o.why != nil {
 			end.why = o.why
@@ -290,7 +290,7 @@ func (d *call) tellOpen(it KeyedItem, o outcome) {
 		Fate: o.fate, State: o.entry.State, RetryAt: o.entry.RetryAt, client: d.client,
 	}
 	if e.State == StatePending {
-		e.Call = Key(d.head.Key)
+		e.Call = d.head.Key
 	}
 	if o.answer != nil {
 		res.Status = o.answer.status

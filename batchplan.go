@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-
-	"github.com/idem-go/idem/internal/record"
 )
 
 // itemPlan is what an answer means for one item of its call.
@@ -85,7 +83,7 @@ func (d *call) plan(v verdict, results []ItemResult) ([]itemPlan, error) {
 func (d *call) weigh(p *itemPlan, v verdict) {
 	proof := d.dialect.KeyFirst || v.replayed && !p.now.head.ItemBefore
 	switch {
-	case State(p.now.head.State) != StatePending:
+	case p.now.head.State != StatePending:
 		p.next = itemGone
 	case p.res.Fate == FateDone:
 		p.next = itemSettle
@@ -116,7 +114,7 @@ func (d *call) index(results []ItemResult) map[string]ItemResult {
 		before, twice := byID[r.ID]
 		switch {
 		case !ours[r.ID]:
-			d.client.traceForeign(Key(d.head.Key), r.ID)
+			d.client.traceForeign(d.head.Key, r.ID)
 		case twice && (before.Fate != r.Fate || before.Status != r.Status):
 			byID[r.ID] = ItemResult{Err: fmt.Errorf("%w: the answer has two results for it", ErrInDoubt)}
 		case !twice:
@@ -158,7 +156,7 @@ func (d *call) strike(v verdict, plans []itemPlan, decodeErr error) (o outcome, 
 		return d.stop(v), true
 	}
 	strikes := d.head.Strikes + 1
-	if err := d.save(func(h *record.Head) { h.Strikes = strikes }, nil); err != nil {
+	if err := d.save(func(h *head) { h.Strikes = strikes }, nil); err != nil {
 		return d.unsaved(d.outcome(nil), err), true
 	}
 	switch {

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-
-	"github.com/idem-go/idem/internal/record"
 )
 
 // continueItem goes on with an item that the journal knows: with the call that
@@ -16,12 +14,12 @@ import (
 func (r *batchRun) continueItem(it Item) {
 	in := r.intentOf(it)
 	f, err := r.client.find(in)
-	settled := err == nil && State(f.head.State) == StateSettled
+	settled := err == nil && f.head.State == StateSettled
 	var why error
 	drove := false
-	for call := ""; err == nil && f.head.Call != "" && f.head.Call != call && r.carriesOn(in, f.head); {
+	for call := Key(""); err == nil && f.head.Call != "" && f.head.Call != call && r.carriesOn(in, f.head); {
 		call = f.head.Call
-		if drove, why, err = r.driven.do(Key(call), func() (chainEnd, bool, error) { return r.continueCall(call) }); err == nil {
+		if drove, why, err = r.driven.do(call, func() (chainEnd, bool, error) { return r.continueCall(call) }); err == nil {
 			f, err = r.client.find(in)
 		}
 	}
@@ -29,7 +27,7 @@ func (r *batchRun) continueItem(it Item) {
 		r.callFor([]newItem{{Item: it}}) // withdrawn by some other run, which was told so
 		return
 	}
-	if err == nil && State(f.head.State) == StateAmbiguous && r.client.mayHave(in, f.head) == nil {
+	if err == nil && f.head.State == StateAmbiguous && r.client.mayHave(in, f.head) == nil {
 		_, o, again := r.client.resume(in, f) // asks Reconcile
 		if !again {
 			r.results <- o.itemResult(it.ID)
@@ -42,8 +40,8 @@ func (r *batchRun) continueItem(it Item) {
 	r.results <- res
 }
 
-func (r *batchRun) carriesOn(in *intent, h *record.Head) bool {
-	return State(h.State) == StatePending && bytes.Equal(h.Fingerprint, in.sum)
+func (r *batchRun) carriesOn(in *intent, h *head) bool {
+	return h.State == StatePending && bytes.Equal(h.Fingerprint, in.sum)
 }
 
 // known is the result of an item as the journal has it. Why is what stopped its call.
@@ -61,7 +59,7 @@ func (r *batchRun) known(in *intent, it Item, f held, err, why error) ItemResult
 	default:
 		if err := c.mayHave(in, f.head); err != nil {
 			o = c.fail(in, f, err)
-		} else if State(f.head.State) == StateSettled {
+		} else if f.head.State == StateSettled {
 			var again bool
 			if o, again = c.recall(in, f); again {
 				o = c.fail(in, f, fmt.Errorf("%w: it was forgotten meanwhile", ErrConflict))
@@ -70,7 +68,7 @@ func (r *batchRun) known(in *intent, it Item, f held, err, why error) ItemResult
 				o.why = errors.New(f.head.LastError)
 			}
 		} else {
-			if State(f.head.State) != StatePending || why == nil {
+			if f.head.State != StatePending || why == nil {
 				why = openReason(f.head)
 			}
 			o = c.fail(in, f, why)
@@ -80,8 +78,8 @@ func (r *batchRun) known(in *intent, it Item, f held, err, why error) ItemResult
 }
 
 // openReason says why an entry that isn't settled is open.
-func openReason(h *record.Head) error {
-	switch State(h.State) {
+func openReason(h *head) error {
+	switch h.State {
 	case StateAbandoned:
 		return fmt.Errorf("%w: %s", ErrAbandoned, h.Reason)
 	case StateAmbiguous:
@@ -92,9 +90,9 @@ func openReason(h *record.Head) error {
 
 // continueCall drives a call that an earlier run left. drove is false if it has
 // ended meanwhile.
-func (r *batchRun) continueCall(key string) (end chainEnd, drove bool, err error) {
+func (r *batchRun) continueCall(key Key) (end chainEnd, drove bool, err error) {
 	c := r.client
-	ref := Ref{Scope: c.opts.Scope, Key: key}
+	ref := Ref{Scope: c.opts.Scope, Key: string(key)}
 	f, err := c.read(r.ctx, ref)
 	if err != nil {
 		return end, false, gone(err)
@@ -152,7 +150,7 @@ func (d *call) loadItems() error {
 	}
 	d.cargo = &cargo{told: map[Key]bool{}}
 	for _, key := range d.head.Items {
-		it, err := d.client.read(d.ctx, Ref{Scope: d.head.Scope, Key: key, Bodies: true})
+		it, err := d.client.read(d.ctx, Ref{Scope: d.head.Scope, Key: string(key), Bodies: true})
 		if errors.Is(err, ErrNotFound) {
 			continue // settled by a person, and swept since
 		}
@@ -164,8 +162,8 @@ func (d *call) loadItems() error {
 			return err
 		}
 		d.itemsBefore = d.itemsBefore || it.head.ItemBefore
-		d.cargo.told[Key(key)] = State(it.head.State) != StatePending // settled by a person, and told then
-		k := KeyedItem{Item: Item{ID: it.head.Item}, Key: Key(key)}
+		d.cargo.told[key] = it.head.State != StatePending // settled by a person, and told then
+		k := KeyedItem{Item: Item{ID: it.head.Item}, Key: key}
 		if m != nil {
 			k.Body = m.Body
 		}
@@ -175,13 +173,13 @@ func (d *call) loadItems() error {
 }
 
 // resumeCall drives a batch's call for Resume and Run, which then hear of its items.
-func (p *resumePass) resumeCall(ctx context.Context, head *record.Head) error {
+func (p *resumePass) resumeCall(ctx context.Context, h *head) error {
 	c := p.client
-	if head.AccountGift {
-		ctx = WithAccount(ctx, head.Account)
+	if h.AccountGift {
+		ctx = WithAccount(ctx, h.Account)
 	}
 	d := c.pass(p.op, ctx)
-	d.carried, d.head = true, head
+	d.carried, d.head = true, h
 	defer d.release()
 	if err := d.take(false); err != nil {
 		if errors.Is(err, ErrConflict) {
@@ -189,7 +187,7 @@ func (p *resumePass) resumeCall(ctx context.Context, head *record.Head) error {
 		}
 		return err
 	}
-	f, err := c.read(ctx, Ref{Scope: head.Scope, Key: head.Key, Bodies: true})
+	f, err := c.read(ctx, Ref{Scope: h.Scope, Key: string(h.Key), Bodies: true})
 	if errors.Is(err, ErrNotFound) {
 		return errDriven // it ended while we came
 	}
@@ -204,7 +202,7 @@ func (p *resumePass) resumeCall(ctx context.Context, head *record.Head) error {
 	}
 	d.cargo.emit = func(res ItemResult, e Entry) {
 		p.tell(e, res.Fate, res.Err)
-		p.again(outcome{entry: e}, &record.Head{Key: string(cmp.Or(e.Call, e.Key))})
+		p.again(outcome{entry: e}, &head{Key: cmp.Or(e.Call, e.Key)})
 	}
 	return c.driveCalls(d).broke
 }

@@ -258,7 +258,7 @@ func itemSum(codec string, body []byte) []byte {
 
 // followUp tells an item whose earlier form is NotDone and which has changed since.
 func (r *batchRun) followUp(it Item, f held) bool {
-	return State(f.head.State) == StateSettled && Fate(f.head.Fate) == FateNotDone &&
+	return f.head.State == StateSettled && f.head.Fate == FateNotDone &&
 		!bytes.Equal(f.head.Fingerprint, itemSum(r.batch.Codec, it.Body))
 }
 

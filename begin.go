@@ -6,14 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-
-	"github.com/idem-go/idem/internal/record"
 )
 
 // held is an entry as it stands in the journal.
 type held struct {
 	rec  Record
-	head *record.Head
+	head *head
 }
 
 // begin finds the intent's entry or creates it, takes the right to drive it, and
@@ -34,7 +32,7 @@ func (c *Client) begin(in *intent) (*call, outcome) {
 		if err := c.mayHave(in, f.head); err != nil {
 			return nil, c.fail(in, f, err)
 		}
-		switch State(f.head.State) {
+		switch f.head.State {
 		case StateSettled:
 			if c.samePayload(in, f.head) {
 				out, again := c.recall(in, f)
@@ -90,14 +88,14 @@ func (c *Client) read(ctx context.Context, ref Ref) (held, error) {
 
 // mayHave tells whether the request may be the entry's: same account, no other
 // name, no other key, same payload.
-func (c *Client) mayHave(in *intent, h *record.Head) error {
+func (c *Client) mayHave(in *intent, h *head) error {
 	holder := fmt.Sprintf("%s %s", h.Method, h.URL)
 	if h.Reserved {
 		holder = "a reservation"
 	}
 	same := c.samePayload(in, h)
-	followUp := !same && State(h.State) == StateSettled && Fate(h.Fate) == FateNotDone &&
-		in.name != "" && in.name == h.Intent && string(in.key) != h.Key
+	followUp := !same && h.State == StateSettled && h.Fate == FateNotDone &&
+		in.name != "" && in.name == h.Intent && in.key != h.Key
 	switch {
 	case h.Codec != "":
 		return fmt.Errorf("%w: the key is that of a batch's call, which Batch, Resume and Run drive", ErrConflict)
@@ -107,9 +105,9 @@ func (c *Client) mayHave(in *intent, h *record.Head) error {
 		return fmt.Errorf("%w: the key belongs to the intent %q, %s", ErrMismatch, h.Intent, holder)
 	case followUp:
 		return nil
-	case in.given != "" && string(in.given) != h.Key && in.name != "" && in.name == h.Intent:
+	case in.given != "" && in.given != h.Key && in.name != "" && in.name == h.Intent:
 		return fmt.Errorf("%w: the name has another key and holds %s", ErrMismatch, holder)
-	case !same && State(h.State) != StateAbandoned:
+	case !same && h.State != StateAbandoned:
 		return fmt.Errorf("%w: it holds %s", ErrMismatch, holder)
 	}
 	return nil
@@ -118,8 +116,8 @@ func (c *Client) mayHave(in *intent, h *record.Head) error {
 // samePayload compares fingerprints, unless the caller wants the stored payload of
 // something that may have happened. The stored request gets the new one's
 // credentials, so both must go to the same origin.
-func (c *Client) samePayload(in *intent, h *record.Head) bool {
-	mayGoOn := State(h.State) == StatePending || Fate(h.Fate) == FateDone
+func (c *Client) samePayload(in *intent, h *head) bool {
+	mayGoOn := h.State == StatePending || h.Fate == FateDone
 	if bytes.Equal(in.sum, h.Fingerprint) || !in.stored || !mayGoOn || h.Reserved || in.req == nil {
 		return bytes.Equal(in.sum, h.Fingerprint)
 	}
@@ -184,7 +182,7 @@ func (in *intent) mint(old *held) Key {
 	}
 	parent := Key("")
 	if old != nil {
-		parent = Key(old.head.Key)
+		parent = old.head.Key
 	}
 	if key := in.derive(parent); !in.keyed || in.dialect.checkKey(key) == nil {
 		return key
@@ -215,7 +213,7 @@ func (c *Client) resume(in *intent, f held) (d *call, out outcome, again bool) {
 		d.release()
 		return nil, c.fail(in, f, err), false
 	}
-	now, err := c.read(in.ctx, Ref{Scope: c.opts.Scope, Key: f.head.Key, Bodies: true})
+	now, err := c.read(in.ctx, Ref{Scope: c.opts.Scope, Key: string(f.head.Key), Bodies: true})
 	if err != nil || now.rec.Rev != f.rec.Rev {
 		d.release() // it moved while we waited: look again
 		if err != nil && !errors.Is(err, ErrNotFound) {
@@ -235,7 +233,7 @@ func (c *Client) resume(in *intent, f held) (d *call, out outcome, again bool) {
 		defer d.release()
 		return nil, c.fail(in, f, fmt.Errorf("%w: it was reserved for a call made elsewhere", ErrInDoubt)), false
 	}
-	if State(d.head.State) == StateAmbiguous {
+	if d.head.State == StateAmbiguous {
 		defer d.release()
 		return nil, d.reconcile(d.outcome(causeError(d.head.Cause))), false
 	}
@@ -249,12 +247,12 @@ func (d *call) adopt(in *intent) error {
 	account := h.Account == "" && in.account != ""
 	name := h.Intent == "" && in.name != ""
 	// Whoever goes on with what a Do left may have more time; the queue keeps its own.
-	expiry := State(h.State) == StatePending && !h.Queued && !h.Expires.IsZero() &&
+	expiry := h.State == StatePending && !h.Queued && !h.Expires.IsZero() &&
 		(in.expires.IsZero() || in.expires.After(h.Expires))
 	if !account && !name && !expiry {
 		return nil
 	}
-	return d.save(func(h *record.Head) {
+	return d.save(func(h *head) {
 		if account {
 			h.Account, h.AccountGift = in.account, in.gift
 		}

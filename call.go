@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"slices"
 	"time"
-
-	"github.com/idem-go/idem/internal/record"
 )
 
 // enough marks that the call stops trying though its caller would still wait: the
@@ -168,7 +166,7 @@ func (d *call) markSent() error {
 	if err != nil {
 		return &storeError{err}
 	}
-	if err := d.save(func(h *record.Head) { h.FirstSent, h.Epoch = now, sight.Epoch }, nil); err != nil {
+	if err := d.save(func(h *head) { h.FirstSent, h.Epoch = now, sight.Epoch }, nil); err != nil {
 		return err
 	}
 	d.client.at(pointCommitted)
@@ -187,8 +185,8 @@ func (d *call) storeFailed(err error) outcome {
 
 func (d *call) facts() facts {
 	return facts{
-		request: d.wire, keyed: !d.head.Unkeyed, read: d.plain, before: d.before, done: Fate(d.head.Fate) == FateDone,
-		minted: keySource(d.head.KeySource) == keyMinted, keyFirst: d.dialect.KeyFirst,
+		request: d.wire, keyed: !d.head.Unkeyed, read: d.plain, before: d.before, done: d.head.Fate == FateDone,
+		minted: d.head.KeySource == keyMinted, keyFirst: d.dialect.KeyFirst,
 		again: !d.head.Unkeyed || d.head.Conditional || !d.carried && (d.wire.Method == http.MethodPut || d.wire.Method == http.MethodDelete),
 	}
 }
@@ -210,7 +208,7 @@ func (d *call) learn(t tried, v verdict, elapsed time.Duration) verdict {
 		}
 	}
 	d.client.traceAttempt(AttemptInfo{
-		Key: Key(d.head.Key), Intent: d.head.Intent, Number: d.head.Attempts, Status: statusOf(t.answer),
+		Key: d.head.Key, Intent: d.head.Intent, Number: d.head.Attempts, Status: statusOf(t.answer),
 		Fate: v.fate, Verdict: v.row, Elapsed: elapsed, Err: t.err,
 	})
 	if d.plain {
@@ -221,7 +219,7 @@ func (d *call) learn(t tried, v verdict, elapsed time.Duration) verdict {
 	}
 	switch {
 	case v.row == rowCut.row && d.cargo == nil, v.row == rowPollElsewhere:
-		d.before, d.head.Fate = true, uint8(FateDone)
+		d.before, d.head.Fate = true, FateDone
 	case v.fate == FateUnknown:
 		d.before = true
 	case v.fate == FateDone:
@@ -252,7 +250,7 @@ func (d *call) inFlight(v verdict) verdict {
 	now := wallClock()
 	if d.head.InFlightSince.IsZero() {
 		// A failure to write is met again by whatever ends this pass.
-		_ = d.save(func(h *record.Head) { h.InFlightSince = now }, nil)
+		_ = d.save(func(h *head) { h.InFlightSince = now }, nil)
 		d.head.InFlightSince = now
 	}
 	if now.Sub(d.head.InFlightSince) > d.dialect.inFlightMax() {
@@ -284,7 +282,7 @@ func (d *call) pause(v verdict) error {
 	if err := d.fits(wait); err != nil {
 		return d.enough(err)
 	}
-	d.client.traceWaiting(Key(d.head.Key), wait)
+	d.client.traceWaiting(d.head.Key, wait)
 	return d.sleep(wait)
 }
 

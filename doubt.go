@@ -64,10 +64,10 @@ func (c *Client) inDoubt(in *intent) error {
 		switch {
 		case errors.Is(err, ErrNotFound): // withdrawn since
 			clearDoubt(key)
-		case err == nil && State(f.head.State) == StateSettled && Fate(f.head.Fate) == FateNotDone:
+		case err == nil && f.head.State == StateSettled && f.head.Fate == FateNotDone:
 			clearDoubt(key)
 		case err == nil:
-			return &doubtError{key: key, fate: Fate(f.head.Fate)}
+			return &doubtError{key: key, fate: f.head.Fate}
 		default:
 			return &doubtError{key: key, err: err}
 		}
@@ -82,10 +82,10 @@ func (c *Client) inDoubt(in *intent) error {
 func (d *call) leaveDoubt(o *outcome) {
 	anonymous := d.in.name == "" && d.in.key == ""
 	if anonymous && !o.final && o.fate != FateNotDone {
-		setDoubt(d.client.doubt(d.in), Key(d.head.Key))
+		setDoubt(d.client.doubt(d.in), d.head.Key)
 	}
 	if !anonymous && o.final {
-		clearDoubt(Key(d.head.Key))
+		clearDoubt(d.head.Key)
 	}
 }
 

@@ -115,14 +115,14 @@ func (e Entry) message(ctx context.Context, response bool) (*record.Message, err
 }
 
 // entryOf shows h to the caller.
-func (c *Client) entryOf(h *record.Head) Entry {
+func (c *Client) entryOf(h *head) Entry {
 	return Entry{
-		Key: Key(h.Key), Intent: h.Intent, Scope: h.Scope, Account: h.Account,
-		State: State(h.State), Fate: Fate(h.Fate), Status: h.Status, Method: h.Method, URL: h.URL,
+		Key: h.Key, Intent: h.Intent, Scope: h.Scope, Account: h.Account,
+		State: h.State, Fate: h.Fate, Status: h.Status, Method: h.Method, URL: h.URL,
 		Created: h.Created, FirstSent: h.FirstSent, RetryAt: h.RetryAt, Settled: h.Settled, Expires: h.Expires,
 		Attempts: h.Attempts, LastError: h.LastError, Reason: h.Reason, Dialect: h.Dialect,
-		Parent: Key(h.Parent), Enqueued: h.Queued, Reserved: h.Reserved, Trimmed: h.Trimmed,
-		Batch: h.Batch, Item: h.Item, Call: Key(h.Call), Items: len(h.Items),
+		Parent: h.Parent, Enqueued: h.Queued, Reserved: h.Reserved, Trimmed: h.Trimmed,
+		Batch: h.Batch, Item: h.Item, Call: h.Call, Items: len(h.Items),
 		client: c,
 	}
 }
@@ -176,21 +176,21 @@ func (c codec) open(scope, key, part string, framed []byte) ([]byte, error) {
 	return nil, fmt.Errorf("idem: entry %s: %w", key, ErrSealed)
 }
 
-func (c codec) closeHead(h *record.Head) ([]byte, error) {
-	b, err := record.EncodeHead(h)
+func (c codec) closeHead(h *head) ([]byte, error) {
+	b, err := h.encode()
 	if err != nil {
 		return nil, err
 	}
-	return c.close(h.Scope, h.Key, partHead, b), nil
+	return c.close(h.Scope, string(h.Key), partHead, b), nil
 }
 
-func (c codec) openHead(rec Record) (*record.Head, error) {
+func (c codec) openHead(rec Record) (*head, error) {
 	b, err := c.open(rec.Scope, rec.Key, partHead, rec.Head)
 	if err != nil {
 		return nil, err
 	}
-	h, err := record.DecodeHead(b)
-	if err == nil && (h.Key != rec.Key || h.Scope != rec.Scope || h.State < uint8(StatePending) || h.State > uint8(StateAbandoned)) {
+	h, err := decodeHead(b)
+	if err == nil && (string(h.Key) != rec.Key || h.Scope != rec.Scope || h.State < StatePending || h.State > StateAbandoned) {
 		err = errors.New("the head belongs to another record")
 	}
 	if err != nil {

@@ -126,7 +126,7 @@ func holderAmong(list []preparedTry) ([]preparedTry, error) {
 		case errors.Is(err, ErrNotFound):
 		case err != nil:
 			return nil, err
-		case Fate(f.head.Fate) != FateNotDone || State(f.head.State) == StateAbandoned:
+		case f.head.Fate != FateNotDone || f.head.State == StateAbandoned:
 			return list[i : i+1], nil
 		}
 	}

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-
-	"github.com/idem-go/idem/internal/record"
 )
 
 // startPoll turns a 202 with a Location into a job to ask for, over restarts.
@@ -16,7 +14,7 @@ func (d *call) startPoll() error {
 		return d.enough(fmt.Errorf("%w: 202 without a Location to poll", ErrInDoubt))
 	}
 	kept, _ := d.dialect.withhold(&wireRequest{URL: to})
-	if err := d.save(func(h *record.Head) { h.PollURL = kept.URL.String() }, nil); err != nil {
+	if err := d.save(func(h *head) { h.PollURL = kept.URL.String() }, nil); err != nil {
 		return err
 	}
 	return d.visitPoll(to.String())
@@ -70,9 +68,9 @@ func (d *call) judgePoll(t tried) verdict {
 // the call should go on and try again.
 func (d *call) fetch(v verdict) (o outcome, over bool) {
 	conflict := d.answer
-	ours := !d.head.Foreign && (d.before || keySource(d.head.KeySource) == keyMinted)
+	ours := !d.head.Foreign && (d.before || d.head.KeySource == keyMinted)
 	if foreign := !ours; foreign != d.head.Foreign { // once sent, only this tells that nothing was compared
-		if err := d.save(func(h *record.Head) { h.Foreign = foreign }, nil); err != nil {
+		if err := d.save(func(h *head) { h.Foreign = foreign }, nil); err != nil {
 			return d.unsaved(d.outcome(nil), err), true
 		}
 	}
@@ -92,7 +90,7 @@ func (d *call) fetch(v verdict) (o outcome, over bool) {
 	if t.answer == nil || t.answer.cut != nil || t.answer.status < 200 || t.answer.status > 299 {
 		d.before, d.lastErr = true, errors.Join(t.err, fmt.Errorf("idem: fetch of the resource: status %d", statusOf(t.answer)))
 		if ours {
-			d.head.Fate = uint8(FateDone)
+			d.head.Fate = FateDone
 		}
 		return outcome{}, false
 	}

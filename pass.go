@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"time"
-
-	"github.com/idem-go/idem/internal/record"
 )
 
 // call is one driver's pass over one entry.
@@ -25,7 +23,7 @@ type call struct {
 	unhook func()
 	claim  Claim
 
-	head *record.Head
+	head *head
 	rev  uint64
 	wire *wireRequest // the journaled bytes, key in place
 	live withheld
@@ -36,7 +34,7 @@ type call struct {
 	before      bool          // see facts
 	cargo       *cargo        // of a batch's call, else nil
 	itemsBefore bool          // an earlier call may have applied one of the cargo's items
-	claimAs     string        // the key whose claim is taken, if it isn't the entry's own
+	claimAs     Key           // the key whose claim is taken, if it isn't the entry's own
 	asked       time.Duration // a wait that an item's answer asked for
 	follows     bool          // a batch's call after one that settled something
 	hop         *url.URL      // where the next attempt goes, nil: to the intent's URL
@@ -71,12 +69,12 @@ func (c *Client) newCall(in *intent, key Key) (*call, error) {
 	}
 	d := c.pass(in.op, in.ctx)
 	d.in, d.dialect, d.live, d.wire = in, in.dialect, in.live, &w
-	d.head = &record.Head{
-		Key: string(key), Scope: c.opts.Scope, Intent: in.name, Account: in.account, AccountGift: in.gift,
-		State: uint8(StatePending), KeySource: uint8(in.source),
+	d.head = &head{
+		Key: key, Scope: c.opts.Scope, Intent: in.name, Account: in.account, AccountGift: in.gift,
+		State: StatePending, KeySource: in.source,
 		Method: w.Method, URL: w.URL.String(), Fingerprint: in.sum,
 		Created: now, FirstSent: now, Expires: in.expires, Epoch: sight.Epoch,
-		Dialect: in.dialect.Name, Placement: uint8(in.dialect.Placement), Unkeyed: !in.keyed, WireKey: in.dialect.wireForm(key),
+		Dialect: in.dialect.Name, Placement: in.dialect.Placement, Unkeyed: !in.keyed, WireKey: in.dialect.wireForm(key),
 		Window: in.dialect.window(), Margin: in.dialect.margin(),
 		WithheldHeaders: in.live.Headers, WithheldParams: in.live.Query,
 		Queued: in.queued, Reserved: in.req == nil, Conditional: conditional(&w), Batch: in.batch, Item: in.item,
@@ -104,7 +102,7 @@ func (c *Client) pass(op string, ctx context.Context) *call {
 func (c *Client) readCall(in *intent) *call {
 	d := c.pass(in.op, in.ctx)
 	d.in, d.plain, d.dialect, d.live, d.wire = in, true, in.dialect, in.live, in.wire
-	d.head = &record.Head{Method: in.wire.Method, URL: in.wire.URL.String(), Account: in.account}
+	d.head = &head{Method: in.wire.Method, URL: in.wire.URL.String(), Account: in.account}
 	return d
 }
 
@@ -118,7 +116,7 @@ func (c *Client) openCall(in *intent, f held) *call {
 // load takes over what the journal has, under the claim.
 func (d *call) load(f held) error {
 	d.head, d.rev = f.head, f.rec.Rev
-	d.before = !d.head.FirstSent.IsZero() || Fate(d.head.Fate) == FateDone
+	d.before = !d.head.FirstSent.IsZero() || d.head.Fate == FateDone
 	if d.head.Reserved {
 		d.dialect = d.client.opts.Dialect
 		return nil
@@ -141,8 +139,8 @@ func (d *call) load(f held) error {
 	return nil
 }
 
-func claimID(scope string, key string) string {
-	return strconv.Itoa(len(scope)) + ":" + scope + key
+func claimID(scope string, key Key) string {
+	return strconv.Itoa(len(scope)) + ":" + scope + string(key)
 }
 
 // take claims the entry. A call that comes back from below, out of a hook of the

@@ -8,8 +8,6 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-
-	"github.com/idem-go/idem/internal/record"
 )
 
 // Finding is what a person, a webhook or a look-up found out about an intent.
@@ -53,7 +51,7 @@ func (c *Client) Pending(ctx context.Context) iter.Seq2[Entry, error] {
 		for rec, err := range c.ks.Scan(ctx, Query{Scope: c.opts.Scope, Lane: LaneOpen}) {
 			e := Entry{Key: Key(rec.Key), Scope: rec.Scope, client: c}
 			if err == nil {
-				var h *record.Head
+				var h *head
 				if h, err = c.codec.openHead(rec); err == nil {
 					e = c.entryOf(h)
 				}
@@ -127,14 +125,14 @@ func (c *Client) Settle(ctx context.Context, key Key, found Finding) error {
 		if d.head.Codec != "" {
 			return &InvalidError{"Key", key, "is a batch's call: settle its items"}
 		}
-		was := Fate(d.head.Fate)
-		closed := State(d.head.State) == StateSettled || State(d.head.State) == StateAbandoned
+		was := d.head.Fate
+		closed := d.head.State == StateSettled || d.head.State == StateAbandoned
 		switch {
 		case was == FateDone && found.Fate == FateNotDone:
 			return fmt.Errorf("%w: it is Done", ErrSettled)
-		case d.head.Call != "" && State(d.head.State) == StatePending && found.Fate == FateNotDone:
+		case d.head.Call != "" && d.head.State == StatePending && found.Fate == FateNotDone:
 			return fmt.Errorf("%w: its call %s carries it and may be sent again: abandon that first", ErrConflict, d.head.Call)
-		case State(d.head.State) == StateSettled && was == found.Fate && (found.Status == 0 || d.head.Status != 0):
+		case d.head.State == StateSettled && was == found.Fate && (found.Status == 0 || d.head.Status != 0):
 			return nil // nothing new
 		case closed && found.Fate == FateDone && was != FateDone:
 			c.traceOverridden(c.entryOf(d.head))
@@ -154,9 +152,9 @@ func (c *Client) Settle(ctx context.Context, key Key, found Finding) error {
 // an anonymous one that was abandoned may be sent again.
 func (c *Client) Abandon(ctx context.Context, key Key, why string) error {
 	return c.handle(ctx, "Abandon", key, func(d *call) error {
-		switch State(d.head.State) {
+		switch d.head.State {
 		case StateSettled:
-			return fmt.Errorf("%w: it is %v", ErrSettled, Fate(d.head.Fate))
+			return fmt.Errorf("%w: it is %v", ErrSettled, d.head.Fate)
 		case StateAbandoned:
 			return nil
 		}
@@ -166,8 +164,8 @@ func (c *Client) Abandon(ctx context.Context, key Key, why string) error {
 		if err := d.loadItems(); err != nil {
 			return err
 		}
-		if err := d.end(func(h *record.Head) {
-			h.State, h.Reason, h.Settled = uint8(StateAbandoned), why, wallClock()
+		if err := d.end(func(h *head) {
+			h.State, h.Reason, h.Settled = StateAbandoned, why, wallClock()
 		}); err != nil {
 			return err
 		}
@@ -214,11 +212,11 @@ func (c *Client) Forget(ctx context.Context, name string) error {
 		return err
 	}
 	h := *f.head
-	change := Change{OpRemove, Record{Scope: h.Scope, Key: h.Key, Rev: f.rec.Rev}}
+	change := Change{OpRemove, Record{Scope: h.Scope, Key: string(h.Key), Rev: f.rec.Rev}}
 	switch {
-	case State(h.State) == StatePending || State(h.State) == StateAmbiguous:
-		err = fmt.Errorf("%w: it is %v", ErrConflict, State(h.State))
-	case State(h.State) == StateAbandoned || h.Untold || h.Item != "": // an item's next key is found by the ones before
+	case h.State == StatePending || h.State == StateAmbiguous:
+		err = fmt.Errorf("%w: it is %v", ErrConflict, h.State)
+	case h.State == StateAbandoned || h.Untold || h.Item != "": // an item's next key is found by the ones before
 		h.Freed = true
 		change.Op = OpReplace
 		change.Record, err = c.recordOf(&h, f.rec.Rev)
@@ -268,8 +266,8 @@ func (c *Client) reserve(in *intent) (Key, error) {
 			return o.key, o.failure()
 		}
 	}
-	in.fill(Result{Key: Key(f.head.Key), Intent: f.head.Intent, Fate: Fate(f.head.Fate), Attempts: f.head.Attempts})
-	return Key(f.head.Key), nil
+	in.fill(Result{Key: f.head.Key, Intent: f.head.Intent, Fate: f.head.Fate, Attempts: f.head.Attempts})
+	return f.head.Key, nil
 }
 
 // findOrCreate finds the intent's entry, or creates one where there is none, or where a
@@ -286,7 +284,7 @@ func (c *Client) findOrCreate(in *intent) (f held, created bool, failed *Error) 
 		case errors.Is(err, ErrNotFound):
 		case err != nil:
 			return f, false, c.fail(in, f, err).failure()
-		case State(f.head.State) == StateSettled && !c.samePayload(in, f.head):
+		case f.head.State == StateSettled && !c.samePayload(in, f.head):
 			old = &f
 		default:
 			return f, false, nil
@@ -305,7 +303,7 @@ func (c *Client) findOrCreate(in *intent) (f held, created bool, failed *Error) 
 
 // reservable tells why a reservation that exists is not to be used.
 func (c *Client) reservable(in *intent, f held) error {
-	switch State(f.head.State) {
+	switch f.head.State {
 	case StateSettled:
 		return ErrSettled
 	case StateAbandoned:
@@ -353,7 +351,7 @@ func (c *Client) enqueue(in *intent) (Key, error) {
 			return c.queued(in, f.head), nil
 		}
 		var err error
-		if State(f.head.State) != StatePending {
+		if f.head.State != StatePending {
 			err = c.reservable(in, f)
 		}
 		if err == nil {
@@ -388,10 +386,10 @@ func (c *Client) joinQueue(f held) error {
 	return err
 }
 
-func (c *Client) queued(in *intent, h *record.Head) Key {
-	in.fill(Result{Key: Key(h.Key), Intent: h.Intent, Fate: Fate(h.Fate), Attempts: h.Attempts})
+func (c *Client) queued(in *intent, h *head) Key {
+	in.fill(Result{Key: h.Key, Intent: h.Intent, Fate: h.Fate, Attempts: h.Attempts})
 	c.hub.wake(h.Scope)
-	return Key(h.Key)
+	return h.Key
 }
 
 func pathOf(raw string) (string, error) {

@@ -4,16 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
-	"github.com/idem-go/idem/internal/record"
 )
 
 // recall answers from the journal, without network. again means that the name was
 // forgotten meanwhile.
 func (c *Client) recall(in *intent, f held) (o outcome, again bool) {
-	f, err := c.read(in.ctx, Ref{Scope: f.head.Scope, Key: f.head.Key, Bodies: true})
+	f, err := c.read(in.ctx, Ref{Scope: f.head.Scope, Key: string(f.head.Key), Bodies: true})
 	switch {
-	case errors.Is(err, ErrNotFound), err == nil && State(f.head.State) != StateSettled:
+	case errors.Is(err, ErrNotFound), err == nil && f.head.State != StateSettled:
 		return outcome{}, true
 	case err != nil:
 		return c.fail(in, f, err), false
@@ -29,9 +27,9 @@ func (c *Client) recallFrom(in *intent, f held) outcome {
 	if err := d.adopt(in); err != nil {
 		return d.unsaved(d.outcome(nil), err)
 	}
-	clearDoubt(Key(f.head.Key))
+	clearDoubt(f.head.Key)
 	o := d.outcome(nil)
-	o.fate, o.recalled = Fate(f.head.Fate), true
+	o.fate, o.recalled = f.head.Fate, true
 	a, trimmed, err := c.recalled(f)
 	o.answer, o.trimmed = a, trimmed
 	switch {
@@ -74,7 +72,7 @@ func (c *Client) fail(in *intent, f held, err error) outcome {
 	case errors.As(err, &inDoubt):
 		o.key, o.fate = inDoubt.key, inDoubt.fate
 	case f.head != nil:
-		o.key, o.attempts, o.retryAt = Key(f.head.Key), f.head.Attempts, f.head.RetryAt
+		o.key, o.attempts, o.retryAt = f.head.Key, f.head.Attempts, f.head.RetryAt
 		o.fate = holderFate(f.head, err)
 		o.entry = c.entryOf(f.head)
 	case f.rec.Key != "":
@@ -90,7 +88,7 @@ func (c *Client) fail(in *intent, f held, err error) outcome {
 func (c *Client) failed(op, name string, key Key, f held, why error) *Error {
 	e := &Error{Op: op, Intent: name, Key: key, Err: why}
 	if h := f.head; h != nil {
-		e.Intent, e.Key, e.Attempts, e.RetryAt, e.Fate = h.Intent, Key(h.Key), h.Attempts, h.RetryAt, holderFate(h, why)
+		e.Intent, e.Key, e.Attempts, e.RetryAt, e.Fate = h.Intent, h.Key, h.Attempts, h.RetryAt, holderFate(h, why)
 	}
 	return e
 }
@@ -103,17 +101,17 @@ func isOwnRefusal(err error) bool {
 }
 
 // holderFate is what is known of the intent that has the name or key.
-func holderFate(h *record.Head, err error) Fate {
+func holderFate(h *head, err error) Fate {
 	if errors.Is(err, ErrAccountChanged) || errors.Is(err, ErrAbandoned) {
 		return FateUnknown
 	}
-	if State(h.State) != StateSettled && Fate(h.Fate) == FateNotDone {
+	if h.State != StateSettled && h.Fate == FateNotDone {
 		return FateUnknown
 	}
-	if errors.Is(err, ErrMismatch) && Fate(h.Fate) != FateDone {
+	if errors.Is(err, ErrMismatch) && h.Fate != FateDone {
 		return FateUnknown
 	}
-	return Fate(h.Fate)
+	return h.Fate
 }
 
 // refuse is the outcome of a call that can't begin. Nothing was sent for it, but its

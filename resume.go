@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"sync"
 	"time"
-
-	"github.com/idem-go/idem/internal/record"
 )
 
 // ResumeOptions say how Resume and Run go about it. The zero value is the default.
@@ -158,24 +156,24 @@ func (p *resumePass) feed(ctx context.Context, work chan<- Record) error {
 // drive takes one entry through its pass.
 func (p *resumePass) drive(ctx context.Context, rec Record, cancel context.CancelCauseFunc) {
 	c := p.client
-	head, err := c.codec.openHead(rec)
+	h, err := c.codec.openHead(rec)
 	if err != nil {
-		if !p.idle(&record.Head{Key: rec.Key}) {
+		if !p.idle(&head{Key: Key(rec.Key)}) {
 			p.tell(Entry{Key: Key(rec.Key), Scope: rec.Scope, client: c}, FateUnknown, err)
 			p.stays(Key(rec.Key))
 		}
 		return
 	}
-	e := c.entryOf(head)
-	if head.Call != "" || p.idle(head) { // an item goes with its call
+	e := c.entryOf(h)
+	if h.Call != "" || p.idle(h) { // an item goes with its call
 		return
 	}
-	if head.RetryEpoch == p.epoch && head.RetryAt.After(wallClock()) {
-		p.due(head.RetryAt)
+	if h.RetryEpoch == p.epoch && h.RetryAt.After(wallClock()) {
+		p.due(h.RetryAt)
 		p.skip(e, nil)
 		return
 	}
-	if err := c.mine(head); err != nil {
+	if err := c.mine(h); err != nil {
 		p.skip(e, err)
 		p.stays(e.Key)
 		return
@@ -183,17 +181,17 @@ func (p *resumePass) drive(ctx context.Context, rec Record, cancel context.Cance
 	if !p.pace.wait(ctx) {
 		return
 	}
-	if head.Codec != "" {
-		p.driveCall(ctx, e, head, cancel)
+	if h.Codec != "" {
+		p.driveCall(ctx, e, h, cancel)
 		return
 	}
-	o, err := c.resumeEntry(ctx, p.op, rec, head)
+	o, err := c.resumeEntry(ctx, p.op, rec, h)
 	switch {
 	case errors.Is(err, errDriven):
 		p.skip(e, nil)
 		return
 	case err != nil:
-		p.tell(e, Fate(head.Fate), err)
+		p.tell(e, h.Fate, err)
 	case o.entry.State == StateSettled:
 		p.tell(o.entry, o.fate, nil)
 	default:
@@ -203,12 +201,12 @@ func (p *resumePass) drive(ctx context.Context, rec Record, cancel context.Cance
 	if errors.As(o.why, &broke) {
 		p.broke(ctx, o.why, cancel)
 	}
-	p.again(o, head)
+	p.again(o, h)
 }
 
 // driveCall takes a batch's call through its pass.
-func (p *resumePass) driveCall(ctx context.Context, e Entry, head *record.Head, cancel context.CancelCauseFunc) {
-	err := p.resumeCall(ctx, head)
+func (p *resumePass) driveCall(ctx context.Context, e Entry, h *head, cancel context.CancelCauseFunc) {
+	err := p.resumeCall(ctx, h)
 	var broke *storeError
 	switch {
 	case errors.Is(err, errDriven):
@@ -298,7 +296,7 @@ func (p *pacer) wait(ctx context.Context) bool {
 var errDriven = errors.New("idem: another call drives the entry")
 
 // mine guards what was made for another account or dialect from today's credentials.
-func (c *Client) mine(h *record.Head) error {
+func (c *Client) mine(h *head) error {
 	if h.Account != "" && h.Account != c.opts.Account && !h.AccountGift {
 		return fmt.Errorf("%w: made for account %q", ErrAccountChanged, h.Account)
 	}
@@ -316,12 +314,12 @@ func (c *Client) mine(h *record.Head) error {
 }
 
 // resumeEntry drives one entry of the journal, if nobody else does.
-func (c *Client) resumeEntry(ctx context.Context, op string, rec Record, head *record.Head) (outcome, error) {
-	if head.AccountGift {
-		ctx = WithAccount(ctx, head.Account)
+func (c *Client) resumeEntry(ctx context.Context, op string, rec Record, h *head) (outcome, error) {
+	if h.AccountGift {
+		ctx = WithAccount(ctx, h.Account)
 	}
 	d := c.pass(op, ctx)
-	d.carried, d.head = true, head
+	d.carried, d.head = true, h
 	defer d.release()
 	defer func() { d.answer.closeRest() }() // nobody reads on
 	if err := d.take(false); err != nil {
@@ -344,7 +342,7 @@ func (c *Client) resumeEntry(ctx context.Context, op string, rec Record, head *r
 		return outcome{}, errDriven // another call drove it meanwhile, and was told to wait
 	}
 	if d.head.Account == "" && c.opts.Account != "" {
-		err := d.save(func(h *record.Head) { h.Account = c.opts.Account }, nil)
+		err := d.save(func(h *head) { h.Account = c.opts.Account }, nil)
 		if errors.Is(err, ErrConflict) { // the account has an intent of that name: this entry's trouble alone
 			return outcome{}, fmt.Errorf("%w: account %q: %w", ErrAccountChanged, c.opts.Account, err)
 		}
@@ -364,7 +362,7 @@ func (d *call) step() outcome {
 	switch {
 	case d.head.Reserved:
 		return d.reserved()
-	case State(d.head.State) == StateAmbiguous:
+	case d.head.State == StateAmbiguous:
 		return d.reconcile(d.outcome(causeError(d.head.Cause)))
 	}
 	return d.client.drive(d)
@@ -373,7 +371,7 @@ func (d *call) step() outcome {
 // reserved can't be sent from here. Whoever reserved it may be sending it now, so
 // that the provider is asked only when the window is over.
 func (d *call) reserved() outcome {
-	if State(d.head.State) == StateAmbiguous {
+	if d.head.State == StateAmbiguous {
 		return d.reconcile(d.outcome(causeError(d.head.Cause)))
 	}
 	if err := d.windowClosed(); errors.Is(err, ErrWindowClosed) {

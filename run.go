@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	"github.com/idem-go/idem/internal/record"
 )
 
 // Run delivers what Enqueue took and resumes what was left, until ctx ends; then it
@@ -46,16 +44,16 @@ func (c *Client) Run(ctx context.Context) error {
 
 // idle tells what Run has nothing to do for: what it left a moment ago, and what
 // waits for a person.
-func (p *resumePass) idle(h *record.Head) bool {
+func (p *resumePass) idle(h *head) bool {
 	if p.left == nil {
 		return false
 	}
-	waits := State(h.State) == StateAmbiguous && (p.client.opts.Reconcile == nil || h.Reconciled)
-	at, ours := p.left[Key(h.Key)]
+	waits := h.State == StateAmbiguous && (p.client.opts.Reconcile == nil || h.Reconciled)
+	at, ours := p.left[h.Key]
 	recent := ours && time.Since(at) < runInterval
 	if recent && h.RetryAt.IsZero() {
 		p.mu.Lock()
-		p.leftNow[Key(h.Key)] = at
+		p.leftNow[h.Key] = at
 		p.mu.Unlock()
 		p.due(wallClock().Add(runInterval - time.Since(at)))
 		return true
@@ -64,11 +62,11 @@ func (p *resumePass) idle(h *record.Head) bool {
 }
 
 // again notes an entry that stays, so that Run doesn't come back to it at every wake.
-func (p *resumePass) again(o outcome, h *record.Head) {
+func (p *resumePass) again(o outcome, h *head) {
 	if o.entry.State != StatePending && o.entry.State != StateAmbiguous {
 		return
 	}
-	p.stays(Key(h.Key))
+	p.stays(h.Key)
 	if !o.entry.RetryAt.IsZero() {
 		p.due(o.entry.RetryAt)
 	}

@@ -5,18 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/idem-go/idem/internal/record"
 )
 
 // recordOf is the record of h, without bodies.
-func (c *Client) recordOf(h *record.Head, rev uint64) (Record, error) {
+func (c *Client) recordOf(h *head, rev uint64) (Record, error) {
 	head, err := c.codec.closeHead(h)
-	rec := Record{Scope: h.Scope, Key: h.Key, Lane: LaneOpen, Order: h.Created, Rev: rev, Head: head}
+	rec := Record{Scope: h.Scope, Key: string(h.Key), Lane: LaneOpen, Order: h.Created, Rev: rev, Head: head}
 	if !h.Freed {
 		rec.Name = storeName(h.Account, h.Intent)
 	}
-	switch State(h.State) {
+	switch h.State {
 	case StateSettled:
 		rec.Lane, rec.Order = LaneSettled, ageTime(h.SweepAge)
 		if h.Untold {
@@ -62,14 +60,14 @@ func (d *call) commitNew(old *held) error {
 // save commits a change of the entry, whatever the caller's context says. Beside
 // its driver only Enqueue changes an entry, so a conflict is merged and tried again;
 // a proof of Done overrides whatever else the entry may have become.
-func (d *call) save(change func(*record.Head), response *answer) error {
+func (d *call) save(change func(*head), response *answer) error {
 	ctx := context.WithoutCancel(d.ctx)
 	for {
 		h := *d.head
 		change(&h)
 		rec, err := d.client.recordOf(&h, d.rev)
 		if err == nil && response != nil {
-			rec.Response, err = d.client.codec.closeMessage(h.Scope, h.Key, partResponse, response.message())
+			rec.Response, err = d.client.codec.closeMessage(h.Scope, string(h.Key), partResponse, response.message())
 		}
 		if err == nil {
 			err = d.client.ks.Commit(ctx, Change{OpReplace, rec})
@@ -81,7 +79,7 @@ func (d *call) save(change func(*record.Head), response *answer) error {
 		if !errors.Is(err, ErrConflict) {
 			return &storeError{err}
 		}
-		if err := d.merge(ctx, Fate(h.Fate)); err != nil {
+		if err := d.merge(ctx, h.Fate); err != nil {
 			return &storeError{err}
 		}
 	}
@@ -89,20 +87,20 @@ func (d *call) save(change func(*record.Head), response *answer) error {
 
 // merge takes over what somebody else made of the entry.
 func (d *call) merge(ctx context.Context, fate Fate) error {
-	now, err := d.client.read(ctx, Ref{Scope: d.head.Scope, Key: d.head.Key})
+	now, err := d.client.read(ctx, Ref{Scope: d.head.Scope, Key: string(d.head.Key)})
 	if err != nil {
 		return err
 	}
 	if now.rec.Rev == d.rev { // it didn't change, so what stands against it would do so again
 		return fmt.Errorf("%w: another entry has the name", ErrConflict)
 	}
-	done := State(now.head.State) == StateSettled && Fate(now.head.Fate) == FateDone
-	open := State(now.head.State) == StatePending || State(now.head.State) == StateAmbiguous
+	done := now.head.State == StateSettled && now.head.Fate == FateDone
+	open := now.head.State == StatePending || now.head.State == StateAmbiguous
 	switch {
 	case open:
 		d.head.Queued = now.head.Queued
 	case fate != FateDone || done:
-		return fmt.Errorf("%w: the entry is %v, %v", ErrConflict, State(now.head.State), Fate(now.head.Fate))
+		return fmt.Errorf("%w: the entry is %v, %v", ErrConflict, now.head.State, now.head.Fate)
 	default:
 		d.client.traceOverridden(d.client.entryOf(now.head))
 	}
@@ -117,20 +115,20 @@ func (d *call) remove() error {
 	if err != nil {
 		return err
 	}
-	own := Change{OpRemove, Record{Scope: d.head.Scope, Key: d.head.Key, Rev: d.rev}}
+	own := Change{OpRemove, Record{Scope: d.head.Scope, Key: string(d.head.Key), Rev: d.rev}}
 	return d.client.ks.Commit(ctx, append(changes, own)...)
 }
 
 // end saves a change that ends all sending. A batch's call goes then, and its items
 // take the change.
-func (d *call) end(change func(*record.Head)) error {
+func (d *call) end(change func(*head)) error {
 	if d.cargo == nil {
 		return d.save(change, nil)
 	}
 	ctx := context.WithoutCancel(d.ctx)
 	changes, err := d.endItems(ctx, false, change)
 	if err == nil {
-		own := Change{OpRemove, Record{Scope: d.head.Scope, Key: d.head.Key, Rev: d.rev}}
+		own := Change{OpRemove, Record{Scope: d.head.Scope, Key: string(d.head.Key), Rev: d.rev}}
 		err = d.client.ks.Commit(ctx, append(changes, own)...)
 	}
 	if err != nil {

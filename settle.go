@@ -7,8 +7,6 @@ import (
 	"io"
 	"net/http"
 	"time"
-
-	"github.com/idem-go/idem/internal/record"
 )
 
 // beginFailed tells what is known after the commit of a new entry failed: NotDone
@@ -22,10 +20,10 @@ func (d *call) beginFailed(err error) outcome {
 	ctx := context.WithoutCancel(d.ctx)
 	gone := errors.Is(err, ErrFull) || errors.Is(err, ErrClosed)
 	if !gone {
-		gone = d.client.ks.Commit(ctx, Change{OpRemove, Record{Scope: d.head.Scope, Key: d.head.Key, Rev: 1}}) == nil
+		gone = d.client.ks.Commit(ctx, Change{OpRemove, Record{Scope: d.head.Scope, Key: string(d.head.Key), Rev: 1}}) == nil
 	}
 	if !gone {
-		_, readErr := d.client.ks.Read(ctx, Ref{Scope: d.head.Scope, Key: d.head.Key})
+		_, readErr := d.client.ks.Read(ctx, Ref{Scope: d.head.Scope, Key: string(d.head.Key)})
 		gone = errors.Is(readErr, ErrNotFound)
 	}
 	if gone {
@@ -39,7 +37,7 @@ func (d *call) fate() Fate {
 	switch {
 	case d.plain && d.last:
 		return d.verdict.fate
-	case Fate(d.head.Fate) == FateDone:
+	case d.head.Fate == FateDone:
 		return FateDone
 	case d.before || d.itemsBefore:
 		return FateUnknown
@@ -49,7 +47,7 @@ func (d *call) fate() Fate {
 
 func (d *call) outcome(why error) outcome {
 	o := outcome{
-		in: d.in, op: d.op, key: Key(d.head.Key), name: d.head.Intent, attempts: d.head.Attempts,
+		in: d.in, op: d.op, key: d.head.Key, name: d.head.Intent, attempts: d.head.Attempts,
 		fate: d.fate(), answer: d.answer, last: d.last, why: why, retryAt: d.retryAt, replayed: d.verdict.replayed,
 	}
 	if !d.plain {
@@ -82,7 +80,7 @@ func (d *call) settle(v verdict) outcome {
 // finish settles the entry: in place, or away with it where nobody can ask for it
 // again.
 func (d *call) finish(fate Fate, a *answer, cause string) outcome {
-	d.head.Fate = uint8(fate)
+	d.head.Fate = fate
 	d.client.at(pointAnswered)
 	err := d.commitEnd(fate, a, cause)
 	d.client.at(pointSettled)
@@ -116,9 +114,9 @@ func (d *call) unsaved(o outcome, err error) outcome {
 func (d *call) commitEnd(fate Fate, a *answer, cause string) error {
 	c := d.client
 	if d.forgettable() {
-		err := c.ks.Commit(context.WithoutCancel(d.ctx), Change{OpRemove, Record{Scope: d.head.Scope, Key: d.head.Key, Rev: d.rev}})
+		err := c.ks.Commit(context.WithoutCancel(d.ctx), Change{OpRemove, Record{Scope: d.head.Scope, Key: string(d.head.Key), Rev: d.rev}})
 		if err == nil {
-			d.head.State = uint8(StateSettled)
+			d.head.State = StateSettled
 			return nil
 		}
 		if !errors.Is(err, ErrConflict) {
@@ -130,8 +128,8 @@ func (d *call) commitEnd(fate Fate, a *answer, cause string) error {
 		return &storeError{err}
 	}
 	settle := func(body *answer) error {
-		return d.save(func(h *record.Head) {
-			h.State, h.Fate, h.Cause, h.Settled = uint8(StateSettled), uint8(fate), cause, wallClock()
+		return d.save(func(h *head) {
+			h.State, h.Fate, h.Cause, h.Settled = StateSettled, fate, cause, wallClock()
 			h.SweepAge = sight.Age + c.keepFor(h)
 			h.TooLarge = a != nil && body == nil
 			h.RetryAt, h.PollURL, h.Call, h.InFlightSince = time.Time{}, "", "", time.Time{}
@@ -155,8 +153,8 @@ func (d *call) commitEnd(fate Fate, a *answer, cause string) error {
 
 // keepFor is how long a settled entry is kept: an SDK mints a key for each of its
 // calls and asks for it again only while it retries.
-func (c *Client) keepFor(h *record.Head) time.Duration {
-	if keySource(h.KeySource) == keySDK && h.Intent == "" && !h.Queued && h.Window != Forever {
+func (c *Client) keepFor(h *head) time.Duration {
+	if h.KeySource == keySDK && h.Intent == "" && !h.Queued && h.Window != Forever {
 		return h.Window
 	}
 	return c.opts.Keep
@@ -166,7 +164,7 @@ func (c *Client) keepFor(h *record.Head) time.Duration {
 // for it.
 func (d *call) forgettable() bool {
 	h := d.head
-	return !d.carried && h.Intent == "" && keySource(h.KeySource) == keyMinted && !h.Queued &&
+	return !d.carried && h.Intent == "" && h.KeySource == keyMinted && !h.Queued &&
 		d.in.key == "" && !d.claim.Contended()
 }
 
@@ -189,7 +187,7 @@ func (d *call) refusedAtDoor(v verdict) outcome {
 // giveUp ends a pass without an end of the intent.
 func (d *call) giveUp(why error) outcome {
 	o := d.outcome(d.explain(why))
-	notDone := !d.before && !d.itemsBefore && Fate(d.head.Fate) != FateDone
+	notDone := !d.before && !d.itemsBefore && d.head.Fate != FateDone
 	var broke *storeError
 	switch {
 	case d.plain:
@@ -235,7 +233,7 @@ func (d *call) withdraw(o outcome) outcome {
 	if err != nil {
 		return d.unsaved(o, &storeError{err})
 	}
-	o.fate, o.key = FateNotDone, Key(d.head.Key)
+	o.fate, o.key = FateNotDone, d.head.Key
 	if d.patience && d.last && d.verdict.door {
 		o.final = true
 	}
@@ -258,7 +256,7 @@ func (d *call) leave(o outcome) outcome {
 		retryAt = time.Time{} // over: it would wake Run at once, and again
 	}
 	epoch := d.epoch()
-	err := d.save(func(h *record.Head) {
+	err := d.save(func(h *head) {
 		h.RetryAt, h.RetryEpoch, h.LastError = retryAt, epoch, shortText(o.why)
 		if !d.before && !d.itemsBefore {
 			h.FirstSent, h.Epoch = time.Time{}, 0
@@ -281,7 +279,7 @@ func (d *call) leave(o outcome) outcome {
 // stop ends a pass on an answer that can't tell, and asks Reconcile.
 func (d *call) stop(v verdict) outcome {
 	why := v.reason()
-	if Fate(d.head.Fate) == FateDone && errors.Is(why, ErrInDoubt) {
+	if d.head.Fate == FateDone && errors.Is(why, ErrInDoubt) {
 		why = fmt.Errorf("idem: done, but its result is missing: %w", io.ErrUnexpectedEOF)
 	}
 	o := d.outcome(d.explain(why))
@@ -298,8 +296,8 @@ func (d *call) stop(v verdict) outcome {
 // ambiguous ends all sending for the intent, and asks Reconcile.
 func (d *call) ambiguous(why error, cause string) outcome {
 	d.before = true
-	change := func(h *record.Head) {
-		h.State, h.Cause, h.Reason, h.LastError = uint8(StateAmbiguous), cause, shortText(why), shortText(why)
+	change := func(h *head) {
+		h.State, h.Cause, h.Reason, h.LastError = StateAmbiguous, cause, shortText(why), shortText(why)
 		h.Settled, h.RetryAt = wallClock(), time.Time{}
 	}
 	err := d.end(change)
@@ -326,8 +324,8 @@ func (d *call) reconcile(o outcome) outcome {
 		o.why = fmt.Errorf("%w; reconcile: %w", o.why, d.scrub(err))
 		return o
 	}
-	if found.Fate == FateUnknown || found.Fate == FateNotDone && Fate(d.head.Fate) == FateDone {
-		if err := d.save(func(h *record.Head) { h.Reconciled = true }, nil); err != nil {
+	if found.Fate == FateUnknown || found.Fate == FateNotDone && d.head.Fate == FateDone {
+		if err := d.save(func(h *head) { h.Reconciled = true }, nil); err != nil {
 			return d.unsaved(o, err)
 		}
 		return o

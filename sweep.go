@@ -5,8 +5,6 @@ import (
 	"errors"
 	"sync"
 	"time"
-
-	"github.com/idem-go/idem/internal/record"
 )
 
 // sight shows the store the clock, which may close windows, and sweeps what has
@@ -79,11 +77,11 @@ func (c *Client) sweepOne(rec Record, age time.Duration) (Change, bool) {
 	if err != nil {
 		return Change{}, false // sealed with another key: kept
 	}
-	reusable := h.Intent != "" && !h.Freed || h.Item != "" || keySource(h.KeySource) == keyCaller || h.Queued
+	reusable := h.Intent != "" && !h.Freed || h.Item != "" || h.KeySource == keyCaller || h.Queued
 	if h.Trimmed || !reusable {
 		return Change{OpRemove, Record{Scope: rec.Scope, Key: rec.Key, Rev: rec.Rev}}, true
 	}
-	tomb := &record.Head{
+	tomb := &head{
 		Key: h.Key, Scope: h.Scope, Intent: h.Intent, Account: h.Account, AccountGift: h.AccountGift,
 		State: h.State, Fate: h.Fate, Cause: h.Cause, Status: h.Status, KeySource: h.KeySource,
 		Method: h.Method, URL: h.URL, Fingerprint: h.Fingerprint, Created: h.Created, FirstSent: h.FirstSent,
@@ -111,12 +109,12 @@ func (c *Client) tellAll(ctx context.Context) error {
 			}
 			return err
 		}
-		head, err := c.codec.openHead(rec)
+		h, err := c.codec.openHead(rec)
 		if err != nil {
 			continue
 		}
 		d := c.pass("Settled", ctx)
-		d.carried, d.head = true, head
+		d.carried, d.head = true, h
 		if d.take(false) == nil {
 			// It may have been told, or proven Done, since it was scanned.
 			if now, err := c.read(ctx, Ref{Scope: rec.Scope, Key: rec.Key}); err == nil {
@@ -138,5 +136,5 @@ func (c *Client) tellOne(d *call) {
 	if c.opts.Settled(d.hookContext(), c.entryOf(d.head)) != nil {
 		return
 	}
-	_ = d.save(func(h *record.Head) { h.Untold = false }, nil)
+	_ = d.save(func(h *head) { h.Untold = false }, nil)
 }

@@ -10,73 +10,10 @@ import (
 	"fmt"
 	"hash/crc32"
 	"net/http"
-	"time"
 )
 
 // ErrDamaged means that the bytes are not what was written.
 var ErrDamaged = errors.New("record: damaged")
-
-// Head is the part of an entry that changes, as JSON so that it may grow: a
-// release ignores members it doesn't know, and an absent member is zero.
-type Head struct {
-	Key, Scope  string
-	Intent      string `json:",omitempty"`
-	Account     string `json:",omitempty"`
-	AccountGift bool   `json:",omitempty"` // the account came from WithAccount, not from Options
-
-	State  uint8
-	Fate   uint8  `json:",omitempty"`
-	Cause  string `json:",omitempty"` // why it is Ambiguous or a refusal; see the client's causes
-	Status int    `json:",omitempty"`
-
-	KeySource   uint8     `json:",omitempty"`
-	Parent      string    `json:",omitempty"` // the key of the NotDone intent that had the name before
-	Method      string    `json:",omitempty"`
-	URL         string    `json:",omitempty"`
-	Fingerprint []byte    `json:",omitempty"`
-	Created     time.Time `json:",omitzero"`
-	FirstSent   time.Time `json:",omitzero"`
-	RetryAt     time.Time `json:",omitzero"`
-	RetryEpoch  uint64    `json:",omitempty"` // of the clock, when RetryAt was set
-	Settled     time.Time `json:",omitzero"`
-	Expires     time.Time `json:",omitzero"`
-	Attempts    int       `json:",omitempty"`
-	LastError   string    `json:",omitempty"`
-	Reason      string    `json:",omitempty"`
-
-	Dialect   string        `json:",omitempty"`
-	Placement uint8         `json:",omitempty"`
-	Unkeyed   bool          `json:",omitempty"`
-	WireKey   string        `json:",omitempty"`
-	Window    time.Duration `json:",omitempty"`
-	Margin    time.Duration `json:",omitempty"`
-	Epoch     uint64        `json:",omitempty"` // of the clock, when FirstSent was set
-
-	WithheldHeaders []string `json:",omitempty"`
-	WithheldParams  []string `json:",omitempty"`
-
-	Batch      string   `json:",omitempty"` // name of the batch that an item or a call belongs to
-	Item       string   `json:",omitempty"` // the item's ID
-	Call       string   `json:",omitempty"` // the key of the call that carries the item now
-	ItemBefore bool     `json:",omitempty"` // the item was in an earlier call that may have applied it
-	Codec      string   `json:",omitempty"` // of a call
-	Items      []string `json:",omitempty"` // of a call: its items' keys, in the order of Encode
-	Strikes    int      `json:",omitempty"` // of a call: answers that settled nothing
-
-	Freed         bool          `json:",omitempty"` // the name was given to a later intent, or forgotten
-	Untold        bool          `json:",omitempty"` // settled, and the Settled hook has not taken it yet
-	SweepAge      time.Duration `json:",omitempty"` // the store's age at which the result goes
-	Queued        bool          `json:",omitempty"`
-	Reserved      bool          `json:",omitempty"`
-	Conditional   bool          `json:",omitempty"` // the request carries a precondition of its own
-	Reconciled    bool          `json:",omitempty"` // Reconcile answered without error
-	InFlightSince time.Time     `json:",omitzero"`
-	PollURL       string        `json:",omitempty"`
-	CutSum        []byte        `json:",omitempty"` // of a body that looked cut: the same again is whole
-	Foreign       bool          `json:",omitempty"` // a caller's key was "already done" before anything was sent: whether for this payload, only the resource tells
-	Trimmed       bool          `json:",omitempty"` // the result was swept
-	TooLarge      bool          `json:",omitempty"` // the result's body was over MaxResult
-}
 
 // Message is a request or an answer with its body.
 type Message struct {
@@ -87,18 +24,6 @@ type Message struct {
 	Proto  string      `json:",omitempty"`
 	Header http.Header `json:",omitempty"`
 	Body   []byte      `json:"-"`
-}
-
-// EncodeHead returns the JSON of h, not framed.
-func EncodeHead(h *Head) ([]byte, error) { return json.Marshal(h) }
-
-// DecodeHead is the inverse of EncodeHead.
-func DecodeHead(b []byte) (*Head, error) {
-	h := new(Head)
-	if err := json.Unmarshal(b, h); err != nil {
-		return nil, fmt.Errorf("%w: head: %v", ErrDamaged, err)
-	}
-	return h, nil
 }
 
 // EncodeMessage returns m, not framed: the length of its JSON in four bytes,

@@ -1,0 +1,63 @@
+package idem
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem/internal/record"
+)
+
+// goldenHead is a head with every member set that release 1 writes.
+func goldenHead() *head {
+	at := time.Date(2026, 11, 29, 12, 0, 0, 5, time.UTC)
+	return &head{
+		Key: "018f-key", Scope: "stripe", Intent: "order-1", Account: "acct", AccountGift: true,
+		State: 1, Fate: 2, Cause: "window", Status: 201, KeySource: 1, Parent: "018f-old",
+		Method: "POST", URL: "https://api.example/v1/charges", Fingerprint: []byte{1, 2, 3},
+		Created: at, FirstSent: at, RetryAt: at, RetryEpoch: 3, Settled: at, Expires: at, Attempts: 3,
+		LastError: "reset", Reason: "why", Dialect: "stripe", Placement: 1, Unkeyed: true,
+		WireKey: `"018f-key"`, Window: time.Hour, Margin: time.Minute, Epoch: 4,
+		WithheldHeaders: []string{"Authorization"}, WithheldParams: []string{"token"},
+		Batch: "b", Item: "i", Call: "c", ItemBefore: true, Codec: "sqs", Items: []Key{"k"}, Strikes: 2,
+		Freed: true, Untold: true, SweepAge: 5, Queued: true, Reserved: true, Conditional: true, Reconciled: true, InFlightSince: at,
+		PollURL: "https://api.example/jobs/1", CutSum: []byte{9}, Trimmed: true, TooLarge: true,
+	}
+}
+
+func TestAHeadOfReleaseOneStillOpens(t *testing.T) {
+	const path = "testdata/golden/head-v1.bin"
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		b, err := goldenHead().encode()
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(path, record.Frame(b, false), 0o644))
+	}
+	b, err := os.ReadFile(path)
+	require.NoError(t, err)
+	payload, sealed, err := record.Unframe(b)
+	require.NoError(t, err)
+	require.False(t, sealed)
+	h, err := decodeHead(payload)
+	require.NoError(t, err)
+	require.Equal(t, goldenHead(), h)
+}
+
+func FuzzHead(f *testing.F) {
+	b, err := goldenHead().encode()
+	require.NoError(f, err)
+	f.Add(b)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, err := decodeHead(b)
+		if err != nil {
+			require.ErrorIs(t, err, record.ErrDamaged)
+			return
+		}
+		again, err := h.encode()
+		require.NoError(t, err)
+		back, err := decodeHead(again)
+		require.NoError(t, err)
+		require.Equal(t, h, back)
+	})
+}
