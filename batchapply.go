@@ -10,53 +10,53 @@ import (
 
 // apply writes down what an answer means: what is settled, and one call more for the
 // rest.
-func (d *call) apply(plans []itemPlan) outcome { return d.applyTo(plans, plans) }
+func (b *batchCall) apply(plans []itemPlan) outcome { return b.applyTo(plans, plans) }
 
 // applyTo is apply with a call more for the rest of each part. Everything is one
 // transaction.
-func (d *call) applyTo(plans []itemPlan, parts ...[]itemPlan) outcome {
-	changes := []Change{{OpRemove, Record{Scope: d.head.Scope, Key: string(d.head.Key), Rev: d.rev}}}
-	carrier := map[Key]*call{}
+func (b *batchCall) applyTo(plans []itemPlan, parts ...[]itemPlan) outcome {
+	changes := []Change{b.entries.remove(b.head, b.rev)}
+	carrier := map[Key]*batchCall{}
 	halved := len(parts) > 1
 	for _, part := range parts {
-		n, more, err := d.successor(part, halved || progress(plans))
+		n, more, err := b.successor(part, halved || progress(plans))
 		if err != nil {
-			return d.abort(plans, err)
+			return b.abort(plans, err)
 		}
 		if n == nil {
 			continue
 		}
 		n.follows = !halved
 		changes = append(changes, more...)
-		for _, it := range n.cargo.items {
+		for _, it := range n.items {
 			carrier[it.Key] = n
 		}
 	}
-	d.client.at(pointAnswered)
-	heads, err := d.commitItems(plans, carrier, changes)
+	b.client.at(pointAnswered)
+	heads, err := b.commitItems(plans, carrier, changes)
 	if errors.Is(err, ErrFull) {
 		for i := range plans {
 			plans[i].lost = true // the fates matter more than the answers
 		}
-		heads, err = d.commitItems(plans, carrier, changes)
+		heads, err = b.commitItems(plans, carrier, changes)
 	}
 	if err != nil {
-		return d.abort(plans, err)
+		return b.abort(plans, err)
 	}
-	d.client.at(pointSettled)
-	d.tellSettled(plans, heads)
-	o := d.outcome(nil)
+	b.client.at(pointSettled)
+	b.tellSettled(plans, heads)
+	o := b.outcome(nil)
 	o.final = true
-	d.client.traceEnded(o.entry, nil)
+	b.tracer.ended(o.entry, nil)
 	return o
 }
 
 // commitItems writes down what becomes of the items, with the other changes.
-func (d *call) commitItems(plans []itemPlan, carrier map[Key]*call, changes []Change) ([]*head, error) {
+func (b *batchCall) commitItems(plans []itemPlan, carrier map[Key]*batchCall, changes []Change) ([]*head, error) {
 	heads := make([]*head, len(plans))
 	changes = slices.Clip(changes)
 	for i, p := range plans {
-		h, change, err := d.itemChange(p, carrier[p.item.Key])
+		h, change, err := b.itemChange(p, carrier[p.item.Key])
 		if err != nil {
 			return nil, err
 		}
@@ -64,7 +64,7 @@ func (d *call) commitItems(plans []itemPlan, carrier map[Key]*call, changes []Ch
 			changes = append(changes, change)
 		}
 	}
-	return heads, d.client.ks.Commit(context.WithoutCancel(d.ctx), changes...)
+	return heads, b.entries.commit(b.writes, changes...)
 }
 
 // progress tells an answer that settled something: what it left open is then no
@@ -75,15 +75,15 @@ func progress(plans []itemPlan) bool {
 
 // abort ends a call whose answer couldn't be written down: it stays Pending, to be
 // sent again for the same answer.
-func (d *call) abort(plans []itemPlan, err error) outcome {
-	for _, n := range d.cargo.next {
+func (b *batchCall) abort(plans []itemPlan, err error) outcome {
+	for _, n := range b.next {
 		n.release()
 	}
-	d.cargo.next = nil
-	o := d.unsaved(d.outcome(nil), &storeError{err})
+	b.next = nil
+	o := b.storeBroke(err)
 	for _, p := range plans {
 		if p.res.Fate == FateDone { // known, though not durable
-			d.cargo.tell(ItemResult{ID: p.item.ID, Key: p.item.Key, Fate: FateDone, Status: p.res.Status, Body: p.res.Body, Err: o.failure()}, Entry{})
+			b.tellItem(ItemResult{ID: p.item.ID, Key: p.item.Key, Fate: FateDone, Status: p.res.Status, Body: p.res.Body, Err: o.failure()}, Entry{})
 		}
 	}
 	return o
@@ -91,11 +91,11 @@ func (d *call) abort(plans []itemPlan, err error) outcome {
 
 // successor makes the call that goes on with the open items of plans, nil if none
 // may. It is claimed before it is written. A fresh one has chances of its own.
-func (d *call) successor(plans []itemPlan, fresh bool) (*call, []Change, error) {
+func (b *batchCall) successor(plans []itemPlan, fresh bool) (*batchCall, []Change, error) {
 	var items []KeyedItem
-	first, clean := d.head.FirstSent, true
+	first, clean := b.head.FirstSent, true
 	for _, p := range plans {
-		if p.next != itemAgain && (p.next != itemOpen || !d.cargo.keysHonoured()) {
+		if p.next != itemAgain && (p.next != itemOpen || !b.keysHonoured()) {
 			continue
 		}
 		items = append(items, p.item)
@@ -107,49 +107,48 @@ func (d *call) successor(plans []itemPlan, fresh bool) (*call, []Change, error) 
 	if len(items) == 0 {
 		return nil, nil, nil
 	}
-	n, err := d.client.encodeCall(d.batchContext(), d.head.Batch, d.head.Codec, d.cargo.codec, items)
-	var broke *storeError
-	if err != nil && !errors.As(err, &broke) {
+	n, err := b.client.encodeCall(b.batchContext(), b.head.Batch, b.head.Codec, b.codec, items)
+	if err != nil && !isStoreError(err) {
 		strand(plans, err)
 		return nil, nil, nil
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	d.handOver(n, fresh)
-	if n.itemsBefore = !clean; n.itemsBefore {
-		n.head.FirstSent, n.head.Epoch = first, d.head.Epoch // a call's window is its oldest item's
+	b.handOver(n, fresh)
+	if n.before.items = !clean; n.before.items {
+		n.head.FirstSent, n.head.Epoch = first, b.head.Epoch // a call's window is its oldest item's
 	}
 	if n.asked > 0 {
 		n.head.RetryAt, n.head.RetryEpoch = n.retryAfter(n.asked), n.epoch()
 	}
 	changes, err := n.commitCall()
 	if err == nil {
-		err = n.take(true)
+		err = n.take(n.head.Key, true)
 	}
 	if err != nil {
 		n.release()
 		return nil, nil, err
 	}
-	d.cargo.next = append(d.cargo.next, n)
+	b.next = append(b.next, n)
 	return n, changes, nil
 }
 
 // handOver gives the next call what holds for the whole chain.
-func (d *call) handOver(n *call, fresh bool) {
-	n.in, n.op, n.carried, n.asked = d.in, d.op, d.carried, d.cargo.waitFor
+func (b *batchCall) handOver(n *batchCall, fresh bool) {
+	n.in, n.op, n.background, n.asked = b.in, b.op, b.background, b.waitFor
 	if !fresh {
-		n.tries, n.delays, n.began, n.head.Strikes = d.tries, d.delays, d.began, d.head.Strikes
+		n.tries, n.delays, n.began, n.head.Strikes = b.tries, b.delays, b.began, b.head.Strikes
 	}
-	n.cargo.emit, n.cargo.told = d.cargo.emit, d.cargo.told
-	n.head.Created, n.head.Expires = d.head.Created, d.head.Expires
+	n.emit, n.told = b.emit, b.told
+	n.head.Created, n.head.Expires = b.head.Created, b.head.Expires
 }
 
 // retryAfter is when a call may be sent, within its window, so that the wait an
 // answer asked for outlives a restart.
-func (d *call) retryAfter(wait time.Duration) time.Time {
+func (b *batchCall) retryAfter(wait time.Duration) time.Time {
 	at := wallClock().Add(wait)
-	if end, ends := d.windowEnd(); ends && d.itemsBefore && at.After(end) {
+	if end, ends := b.windowEnd(); ends && b.before.items && at.After(end) {
 		return end
 	}
 	return at
@@ -171,23 +170,23 @@ func strand(plans []itemPlan, err error) {
 
 // batchContext is what the next call is made under: it outlives this one, and carries
 // the entry's account. A name or key in the context of Resume or Run isn't the call's.
-func (d *call) batchContext() context.Context {
-	ctx := context.Context(belowContext{d.parent})
-	if d.head.AccountGift {
-		return WithAccount(ctx, d.head.Account)
+func (b *batchCall) batchContext() context.Context {
+	ctx := context.Context(belowContext{b.parent})
+	if b.head.AccountPerCall {
+		return WithAccount(ctx, b.head.Account)
 	}
 	return ctx
 }
 
 // itemChange is what becomes of one item; a nil head means nothing.
-func (d *call) itemChange(p itemPlan, carrier *call) (*head, Change, error) {
+func (b *batchCall) itemChange(p itemPlan, carrier *batchCall) (*head, Change, error) {
 	h := *p.now.head
 	var response *answer
 	switch {
 	case p.next == itemGone:
 		return nil, Change{}, nil
 	case p.next == itemSettle:
-		if err := d.settleItem(&h, p.res); err != nil {
+		if err := b.settleItem(&h, p.res); err != nil {
 			return nil, Change{}, err
 		}
 		if h.TooLarge = p.lost || p.res.Trimmed; p.res.Status != 0 && !h.TooLarge {
@@ -198,41 +197,38 @@ func (d *call) itemChange(p itemPlan, carrier *call) (*head, Change, error) {
 		switch {
 		case h.ItemBefore: // its first send stays
 		case p.next == itemOpen:
-			h.ItemBefore, h.FirstSent, h.Epoch = true, d.head.FirstSent, d.head.Epoch
+			h.ItemBefore, h.FirstSent, h.Epoch = true, b.head.FirstSent, b.head.Epoch
 		default:
 			h.FirstSent, h.Epoch = carrier.head.FirstSent, carrier.head.Epoch
 		}
 	default:
-		h.State, h.Call, h.Settled = StateAmbiguous, "", wallClock()
-		h.Cause, h.Reason = causeOf(ErrInDoubt), "the answer to its call leaves it open, and it can't go into another"
+		reason := "the answer to its call leaves it open, and it can't go into another"
 		if p.res.Err != nil {
-			h.Reason = shortText(p.res.Err)
+			reason = shortText(p.res.Err)
 		}
+		h.strand(causeOf(ErrInDoubt), reason)
 	}
-	rec, err := d.client.recordOf(&h, p.now.rec.Rev)
-	if err == nil && response != nil {
-		rec.Response, err = d.client.codec.closeMessage(h.Scope, string(h.Key), partResponse, response.message())
-	}
-	return &h, Change{OpReplace, rec}, err
+	change, err := b.entries.replace(&h, p.now.rec.Rev, response)
+	return &h, change, err
 }
 
-func (d *call) settleItem(h *head, res ItemResult) error {
-	sight, err := d.client.sight(d.ctx, wallClock())
+func (b *batchCall) settleItem(h *head, res ItemResult) error {
+	sight, err := b.client.sweeper.sight(b.ctx, wallClock())
 	if err != nil {
 		return err
 	}
-	h.State, h.Fate, h.Status, h.Settled = StateSettled, res.Fate, res.Status, wallClock()
-	h.SweepAge = sight.Age + d.client.opts.Keep
-	h.Attempts, h.Call = d.head.Attempts, ""
-	h.Untold = d.carried && d.client.opts.Settled != nil
+	h.settle(res.Fate, "")
+	h.Status, h.Attempts = res.Status, b.head.Attempts
+	h.SweepAge = sight.Age + b.client.opts.Keep
+	h.Untold = b.background && b.client.opts.Settled != nil
 	if res.Err != nil {
-		h.LastError = shortText(d.scrub(res.Err))
+		h.LastError = shortText(b.scrub(res.Err))
 	}
 	return nil
 }
 
 // tellSettled reports what the commit settled, and what it left to nobody.
-func (d *call) tellSettled(plans []itemPlan, heads []*head) {
+func (b *batchCall) tellSettled(plans []itemPlan, heads []*head) {
 	for i, p := range plans {
 		h := heads[i]
 		if h == nil || h.State == StatePending {
@@ -242,36 +238,38 @@ func (d *call) tellSettled(plans []itemPlan, heads []*head) {
 		switch {
 		case h.State == StateAmbiguous:
 			res.Fate = FateUnknown
-			res.Err = &Error{Op: d.op, Intent: h.Intent, Key: h.Key, Attempts: d.head.Attempts, Err: fmt.Errorf("%w: %s", ErrInDoubt, h.Reason)}
+			res.Err = &Error{Op: b.op, Intent: h.Intent, Key: h.Key, Attempts: b.head.Attempts, Err: fmt.Errorf("%w: %s", ErrInDoubt, h.Reason)}
 		case res.Fate == FateNotDone:
 			cause := res.Err
 			if cause == nil {
 				cause = fmt.Errorf("idem: refused with status %d", res.Status)
 			}
-			res.Err = &Error{Op: d.op, Intent: h.Intent, Key: h.Key, Attempts: d.head.Attempts, Fate: FateNotDone, Err: cause}
+			res.Err = &Error{Op: b.op, Intent: h.Intent, Key: h.Key, Attempts: b.head.Attempts, Fate: FateNotDone, Err: cause}
 		default:
 			res.Err = nil
 		}
 		res.Retry, res.RetryAfter = false, 0
-		d.cargo.tell(res, d.client.entryOf(h))
+		b.tellItem(res, b.entries.entry(h))
 		if h.Untold {
-			t := d.client.pass(d.op, d.ctx)
-			t.head, t.rev, t.carried = h, p.now.rec.Rev+1, true
-			d.client.tellOne(t)
-			t.release()
+			b.tellOf(h, p.now.rec.Rev+1)
 		}
 	}
 }
 
+// tellOf tells Settled of an item that the call's commit settled.
+func (b *batchCall) tellOf(item *head, rev uint64) {
+	d := b.client.newCall(b.op, b.ctx)
+	defer d.end()
+	d.head, d.rev, d.account = item, rev, item.Account
+	d.tell()
+}
+
 // endItems are the changes that go with the call's own end: its items withdrawn with
-// it, or left Ambiguous.
-func (d *call) endItems(ctx context.Context, withdraw bool, change func(*head)) ([]Change, error) {
-	if d.cargo == nil {
-		return nil, nil
-	}
+// it, or left as change says.
+func (b *batchCall) endItems(withdraw bool, change func(*head)) ([]Change, error) {
 	var changes []Change
-	for _, it := range d.cargo.items {
-		now, err := d.client.read(ctx, Ref{Scope: d.head.Scope, Key: string(it.Key)})
+	for _, it := range b.items {
+		now, err := b.entries.byKey(b.writes, it.Key)
 		if errors.Is(err, ErrNotFound) || err == nil && now.head.State != StatePending {
 			continue
 		}
@@ -279,37 +277,37 @@ func (d *call) endItems(ctx context.Context, withdraw bool, change func(*head)) 
 			return nil, err
 		}
 		if withdraw {
-			changes = append(changes, Change{OpRemove, Record{Scope: d.head.Scope, Key: string(it.Key), Rev: now.rec.Rev}})
+			changes = append(changes, b.entries.remove(now.head, now.rec.Rev))
 			continue
 		}
 		h := *now.head
 		change(&h)
 		h.Call = ""
-		rec, err := d.client.recordOf(&h, now.rec.Rev)
+		replaced, err := b.entries.replace(&h, now.rec.Rev, nil)
 		if err != nil {
 			return nil, err
 		}
-		changes = append(changes, Change{OpReplace, rec})
+		changes = append(changes, replaced)
 	}
 	return changes, nil
 }
 
 // expireItems ends a call that was never processed and may no longer be sent. Nobody
 // waits for it, so the Settled hook is told.
-func (d *call) expireItems(o outcome) outcome {
-	sight, err := d.client.sight(d.ctx, wallClock())
+func (b *batchCall) expireItems(o outcome) outcome {
+	sight, err := b.client.sweeper.sight(b.ctx, wallClock())
 	if err == nil {
-		err = d.end(func(h *head) {
-			h.State, h.Fate, h.Cause, h.Settled = StateSettled, FateNotDone, causeOf(ErrExpired), wallClock()
-			h.SweepAge, h.LastError = sight.Age+d.client.opts.Keep, shortText(o.why)
-			h.Untold = d.client.opts.Settled != nil
+		err = b.finish(func(h *head) {
+			h.settle(FateNotDone, causeOf(ErrExpired))
+			h.SweepAge, h.LastError = sight.Age+b.client.opts.Keep, shortText(o.why)
+			h.Untold = b.client.opts.Settled != nil
 		})
 	}
 	if err != nil {
-		return d.unsaved(o, &storeError{err})
+		return b.unsaved(o, &storeError{err})
 	}
-	o.entry = d.client.entryOf(d.head)
-	d.client.traceEnded(o.entry, o.why)
-	_ = d.client.tellAll(d.ctx) // what it doesn't reach, the next pass tells
+	o.entry = b.entries.entry(b.head)
+	b.tracer.ended(o.entry, o.why)
+	_ = b.client.tellAll(b.ctx) // what it doesn't reach, the next pass tells
 	return o
 }

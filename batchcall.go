@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math"
 	"net/http"
 	"slices"
 	"time"
@@ -11,42 +12,96 @@ import (
 	"github.com/idem-go/idem/internal/record"
 )
 
-// cargo is what a batch's call carries. The call is an entry with a key of its own,
-// the items are entries that point to it; both are written in one transaction.
-type cargo struct {
+// batchCall is a call that carries a batch's items. The call is an entry with a key of
+// its own, the items are entries that point to it; both are written in one transaction.
+type batchCall struct {
+	*call
 	codec   BatchCodec
 	items   []KeyedItem
 	emit    func(ItemResult, Entry)
-	next    []*call       // the calls that go on with what this one left open
 	told    map[Key]bool  // items whose result was emitted
+	next    []*batchCall  // the calls that go on with what this one left open
 	waitFor time.Duration // the longest wait that an item's answer asked for
+	follows bool          // it goes on after a call that settled something
+}
+
+// carrying makes d the call that carries items.
+func carrying(d *call, codec BatchCodec, items []KeyedItem) *batchCall {
+	b := &batchCall{call: d, codec: codec, items: items, told: map[Key]bool{}}
+	d.ends, d.riders = b, b.endItems
+	n := int64(max(len(items), 1))
+	d.limit = min(d.client.opts.MaxResult, (math.MaxInt64-1)/n) * n // the codec needs all of the answer
+	return b
 }
 
 // keysHonoured tells whether the provider honours item keys.
-func (c *cargo) keysHonoured() bool {
-	k, ok := c.codec.(interface{ ItemKeys() bool })
+func (b *batchCall) keysHonoured() bool {
+	k, ok := b.codec.(interface{ ItemKeys() bool })
 	return ok && k.ItemKeys()
 }
 
-func (c *cargo) tell(res ItemResult, e Entry) {
-	if !c.told[res.Key] {
-		c.told[res.Key] = true
-		c.emit(res, e)
+func (b *batchCall) tellItem(res ItemResult, e Entry) {
+	if !b.told[res.Key] {
+		b.told[res.Key] = true
+		b.emit(res, e)
 	}
+}
+
+// weigh takes back what a verdict on the call doesn't say of its items: that a call was
+// done, in an answer that can't be seen, doesn't mean that each of them was. An answer
+// that is the codec's to read is final, whatever its status says.
+func (b *batchCall) weigh(v verdict) verdict {
+	fetch := v.then == stepFetch
+	if v.row == rowCut || fetch {
+		v.fate = FateUnknown
+	}
+	if b.last {
+		b.answer.closeRest() // nobody gets it
+		if fetch || decodable(v, b.answer) {
+			v.then = stepSettle
+		}
+	}
+	return v
+}
+
+// settle reads the answer, or gives the table's verdict on the call to its items. over
+// is false if the same call is to be sent again.
+func (b *batchCall) settle(v verdict) (o outcome, over bool) {
+	if v.row == rowAlreadyDone || decodable(v, b.answer) {
+		return b.decode(v)
+	}
+	return b.settleAll(v), true
+}
+
+// door halves a call that the provider refused for its length.
+func (b *batchCall) door(v verdict) outcome {
+	if b.answer.status == http.StatusRequestEntityTooLarge && len(b.items) > 1 {
+		return b.tooLarge(v)
+	}
+	return b.call.door(v)
+}
+
+func (b *batchCall) giveUp(why error) outcome {
+	switch b.endFor(why) {
+	case endRefused:
+		return b.settleAll(b.verdict)
+	case endExpired:
+		return b.expireItems(b.outcome(b.explain(why)))
+	}
+	return b.call.giveUp(why)
 }
 
 // callFor sends new items in one call, or in more if they don't fit.
 func (r *batchRun) callFor(items []newItem) {
 	d, err := r.newCall(items)
-	var broke *storeError
 	switch {
 	case err == nil:
-		if end := r.client.driveCalls(d); end.broke != nil {
+		if end := d.driveChain(); end.broke != nil {
 			r.fail(end.broke)
 		}
 	case errors.Is(err, ErrConflict):
 		r.sortAgain(items, err)
-	case errors.As(err, &broke):
+	case isStoreError(err):
 		r.refuse(items, err)
 		r.fail(err)
 	case len(items) > 1 && r.ctx.Err() == nil: // too large, or one of them can't be written
@@ -61,7 +116,7 @@ func (r *batchRun) callFor(items []newItem) {
 func (r *batchRun) sortAgain(items []newItem, conflict error) {
 	var fresh, known []newItem
 	for _, it := range items {
-		f, err := r.client.find(r.intentOf(it.Item))
+		f, err := r.client.entries.find(r.intentOf(it.Item))
 		if it.old = nil; err == nil && r.followUp(it.Item, f) {
 			it.old = &f
 		}
@@ -85,11 +140,10 @@ func (r *batchRun) sortAgain(items []newItem, conflict error) {
 
 // refuse reports items for which no call could begin.
 func (r *batchRun) refuse(items []newItem, err error) {
-	var broke *storeError
 	for _, it := range items {
 		in := r.intentOf(it.Item)
 		o := r.client.refuse(in, err)
-		if errors.As(err, &broke) && o.fate == FateNotDone {
+		if isStoreError(err) && o.fate == FateNotDone {
 			o.fate = FateUnknown // the commit may be there all the same
 		}
 		o.in = nil
@@ -98,7 +152,7 @@ func (r *batchRun) refuse(items []newItem, err error) {
 }
 
 // newCall journals a call and its items in one transaction.
-func (r *batchRun) newCall(items []newItem) (*call, error) {
+func (r *batchRun) newCall(items []newItem) (*batchCall, error) {
 	c := r.client
 	keyed := make([]KeyedItem, len(items))
 	for i, it := range items {
@@ -113,7 +167,7 @@ func (r *batchRun) newCall(items []newItem) (*call, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.cargo.emit = func(res ItemResult, _ Entry) { r.results <- res }
+	d.emit = func(res ItemResult, _ Entry) { r.results <- res }
 	changes, err := d.commitCall()
 	for i, it := range items {
 		if err != nil {
@@ -124,7 +178,7 @@ func (r *batchRun) newCall(items []newItem) (*call, error) {
 		changes = append(changes, more...)
 	}
 	if err == nil {
-		err = d.take(true)
+		err = d.take(d.head.Key, true)
 	}
 	if err != nil {
 		d.release()
@@ -132,7 +186,7 @@ func (r *batchRun) newCall(items []newItem) (*call, error) {
 	}
 	d.guard(func() {
 		c.at(pointUncommitted)
-		err = c.ks.Commit(context.WithoutCancel(r.ctx), changes...)
+		err = c.entries.commit(r.ctx, changes...)
 	})
 	if err != nil {
 		d.release()
@@ -143,13 +197,13 @@ func (r *batchRun) newCall(items []newItem) (*call, error) {
 	}
 	d.guard(func() {
 		c.at(pointCommitted)
-		c.traceBegan(c.entryOf(d.head))
+		c.tracer.began(c.entries.entry(d.head))
 	})
 	return d, nil
 }
 
 // encodeCall makes the pass for a call over items, its bytes fixed, nothing written.
-func (c *Client) encodeCall(ctx context.Context, batch, codecName string, codec BatchCodec, items []KeyedItem) (*call, error) {
+func (c *Client) encodeCall(ctx context.Context, batch, codecName string, codec BatchCodec, items []KeyedItem) (*batchCall, error) {
 	req, err := codec.Encode(belowContext{ctx}, slices.Clone(items)) // a codec may sort what it is given
 	if err == nil && req == nil {
 		err = &InvalidError{"BatchCodec.Encode", nil, "returned no request"}
@@ -166,57 +220,48 @@ func (c *Client) encodeCall(ctx context.Context, batch, codecName string, codec 
 	if in.skip || in.read {
 		return nil, &InvalidError{"BatchCodec.Encode", req.Method, "must return a request that is an intent"}
 	}
-	d, err := c.newCall(in, cmp.Or(in.key, in.dialect.mint()))
+	d, err := c.newEntry(in, cmp.Or(in.key, in.dialect.mint()))
 	if err != nil {
 		return nil, err
 	}
 	d.head.Batch, d.head.Codec = batch, codecName
-	d.cargo = &cargo{codec: codec, items: items, told: map[Key]bool{}}
+	b := carrying(d, codec, items)
 	// Where the items' keys are honoured, a call is keyed by them.
-	d.head.Unkeyed = d.head.Unkeyed && !d.cargo.keysHonoured()
+	d.head.Unkeyed = d.head.Unkeyed && !b.keysHonoured()
 	for _, it := range items {
 		d.head.Items = append(d.head.Items, it.Key)
 	}
-	return d, nil
+	return b, nil
 }
 
 // commitCall is the change that creates the call's own entry.
-func (d *call) commitCall() ([]Change, error) {
-	rec, err := d.client.recordOf(d.head, 0)
-	if err == nil {
-		rec.Request, err = d.client.codec.closeMessage(rec.Scope, rec.Key, partRequest, d.wire.message())
-	}
-	d.rev = 1
-	return []Change{{OpCreate, rec}}, err
+func (b *batchCall) commitCall() ([]Change, error) {
+	change, err := b.entries.create(b.head, b.wire.message())
+	b.rev = 1
+	return []Change{change}, err
 }
 
 // createItem is the change that creates an item's entry, and takes its name from the
 // NotDone intent that had it.
-func (d *call) createItem(in *intent, it KeyedItem, old *held) ([]Change, error) {
-	c := d.client
+func (b *batchCall) createItem(in *intent, it KeyedItem, old *held) ([]Change, error) {
 	h := &head{
-		Key: it.Key, Scope: d.head.Scope, Intent: in.name, Account: in.account, AccountGift: in.gift,
-		State: StatePending, Method: d.head.Method, URL: d.head.URL, Fingerprint: in.sum,
-		Created: d.head.Created, FirstSent: d.head.FirstSent, Epoch: d.head.Epoch, Expires: d.head.Expires,
-		Dialect: d.head.Dialect, Window: d.head.Window, Margin: d.head.Margin,
-		Batch: d.head.Batch, Item: it.ID, Call: d.head.Key,
+		Key: it.Key, Scope: b.head.Scope, Intent: in.name, Account: in.account, AccountPerCall: in.perCall,
+		State: StatePending, Method: b.head.Method, URL: b.head.URL, Fingerprint: in.sum,
+		Created: b.head.Created, FirstSent: b.head.FirstSent, Epoch: b.head.Epoch, Expires: b.head.Expires,
+		Dialect: b.head.Dialect, Window: b.head.Window, Margin: b.head.Margin,
+		Batch: b.head.Batch, Item: it.ID, Call: b.head.Key,
 	}
 	var changes []Change
 	if old != nil {
 		h.Parent = old.head.Key
-		freed := *old.head
-		freed.Freed = true
-		rec, err := c.recordOf(&freed, old.rec.Rev)
+		freed, err := b.entries.free(*old)
 		if err != nil {
 			return nil, err
 		}
-		changes = append(changes, Change{OpReplace, rec})
+		changes = append(changes, freed)
 	}
-	rec, err := c.recordOf(h, 0)
-	if err == nil {
-		rec.Request, err = c.codec.closeMessage(rec.Scope, rec.Key, partRequest, &record.Message{Body: it.Body})
-	}
-	return append(changes, Change{OpCreate, rec}), err
+	created, err := b.entries.create(h, &record.Message{Body: it.Body})
+	return append(changes, created), err
 }
 
 // chainEnd is what became of a call and of those that went on with it.
@@ -226,13 +271,13 @@ type chainEnd struct {
 	broke error // the journal's failure
 }
 
-// driveCalls drives a call, and then those that go on with what it left open.
-func (c *Client) driveCalls(first *call) (end chainEnd) {
-	queue := []*call{first}
+// driveChain drives a call, and then those that go on with what it left open.
+func (b *batchCall) driveChain() (end chainEnd) {
+	queue := []*batchCall{b}
 	defer func() { // after a panic
 		for _, d := range queue {
 			d.release()
-			for _, n := range d.cargo.next {
+			for _, n := range d.next {
 				n.release()
 			}
 		}
@@ -247,32 +292,32 @@ func (c *Client) driveCalls(first *call) (end chainEnd) {
 		if o.storeBroke() {
 			end.broke = o.why
 		}
-		for _, it := range d.cargo.items {
-			if !d.cargo.told[it.Key] && !d.carriedOn(it.Key) {
+		for _, it := range d.items {
+			if !d.told[it.Key] && !d.carriedOn(it.Key) {
 				d.tellOpen(it, o)
 			}
 		}
-		queue = append(queue[1:], d.cargo.next...)
+		queue = append(queue[1:], d.next...)
 		d.release()
 	}
 	return end
 }
 
 // driveCall waits as long as backoff and an earlier answer say, and sends.
-func (d *call) driveCall() outcome {
-	if d.tries > 0 || d.follows {
-		d.last = false
-		if err := d.pause(verdict{then: stepRetry}); err != nil {
-			return d.giveUp(err)
+func (b *batchCall) driveCall() outcome {
+	if b.tries > 0 || b.follows {
+		b.last = false
+		if err := b.pause(verdict{then: stepRetry}); err != nil {
+			return b.giveUp(err)
 		}
 	}
-	return d.client.drive(d)
+	return b.drive()
 }
 
 // carriedOn tells whether a later call has the item.
-func (d *call) carriedOn(key Key) bool {
-	for _, n := range d.cargo.next {
-		for _, it := range n.cargo.items {
+func (b *batchCall) carriedOn(key Key) bool {
+	for _, n := range b.next {
+		for _, it := range n.items {
 			if it.Key == key {
 				return true
 			}
@@ -282,28 +327,28 @@ func (d *call) carriedOn(key Key) bool {
 }
 
 // tellOpen reports an item that the call's end left open, by the call's outcome.
-func (d *call) tellOpen(it KeyedItem, o outcome) {
-	o.in, o.name, o.key = nil, ItemName(d.head.Batch, it.ID), it.Key
+func (b *batchCall) tellOpen(it KeyedItem, o outcome) {
+	o.in, o.name, o.key = nil, ItemName(b.head.Batch, it.ID), it.Key
 	res := ItemResult{ID: it.ID, Key: it.Key, Fate: o.fate, Err: o.failure()}
 	e := Entry{
-		Key: it.Key, Intent: o.name, Scope: d.head.Scope, Account: d.head.Account, Batch: d.head.Batch, Item: it.ID,
-		Fate: o.fate, State: o.entry.State, RetryAt: o.entry.RetryAt, client: d.client,
+		Key: it.Key, Intent: o.name, Scope: b.head.Scope, Account: b.head.Account, Batch: b.head.Batch, Item: it.ID,
+		Fate: o.fate, State: o.entry.State, RetryAt: o.entry.RetryAt, entries: b.entries,
 	}
 	if e.State == StatePending {
-		e.Call = d.head.Key
+		e.Call = b.head.Key
 	}
 	if o.answer != nil {
 		res.Status = o.answer.status
 	}
-	d.cargo.tell(res, e)
+	b.tellItem(res, e)
 }
 
 // decodable tells an answer that is the codec's to read, if it is whole. The table must
 // not judge one that is too long: it would take each item for what the status says.
 func decodable(v verdict, a *answer) bool {
 	switch v.row {
-	case "2xx", "4xx", "poll 2xx":
-	case "202":
+	case row2xx, row4xx, rowPoll2xx:
+	case row202:
 		if v.then != stepSettle {
 			return false
 		}

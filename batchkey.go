@@ -29,7 +29,7 @@ func (c *Client) itemKey(account, batch, id string, parent Key) Key {
 func (r *batchRun) freeKey(in *intent, id string, parent Key) Key {
 	for {
 		key := r.client.itemKey(in.account, r.batch.Name, id, parent)
-		f, err := r.client.read(r.ctx, Ref{Scope: r.client.opts.Scope, Key: string(key)})
+		f, err := r.client.entries.byKey(r.ctx, key)
 		if err != nil || !f.head.Freed {
 			return key // a failure is met again by the commit
 		}

@@ -3,7 +3,6 @@ package idem
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 )
 
@@ -30,38 +29,38 @@ const (
 
 // decode reads an answer through the codec. over is false if the same call is to be
 // sent again.
-func (d *call) decode(v verdict) (o outcome, over bool) {
-	results, err := d.readAnswer()
+func (b *batchCall) decode(v verdict) (o outcome, over bool) {
+	results, err := b.readAnswer()
 	if err != nil {
 		results = nil
 	}
-	plans, storeErr := d.plan(v, results)
+	plans, storeErr := b.plan(v, results)
 	if storeErr != nil {
-		return d.unsaved(d.outcome(nil), &storeError{storeErr}), true
+		return b.storeBroke(storeErr), true
 	}
 	if err != nil || fruitless(plans) {
-		return d.strike(v, plans, err)
+		return b.strike(v, plans, err)
 	}
-	return d.apply(plans), true
+	return b.apply(plans), true
 }
 
-func (d *call) readAnswer() ([]ItemResult, error) {
-	if d.verdict.row == "already done" {
+func (b *batchCall) readAnswer() ([]ItemResult, error) {
+	if b.verdict.row == rowAlreadyDone {
 		return nil, fmt.Errorf("%w: the answer only says that it was done before", ErrInDoubt)
 	}
-	if d.answer.lost != nil {
-		return nil, d.answer.lost
+	if b.answer.lost != nil {
+		return nil, b.answer.lost
 	}
-	return d.cargo.codec.Decode(d.answer.response(), slices.Clone(d.cargo.items))
+	return b.codec.Decode(b.answer.response(), slices.Clone(b.items))
 }
 
 // plan weighs each item's result against what was sent before.
-func (d *call) plan(v verdict, results []ItemResult) ([]itemPlan, error) {
-	byID := d.index(results)
-	plans := make([]itemPlan, len(d.cargo.items))
-	d.cargo.waitFor = 0
-	for i, it := range d.cargo.items {
-		now, err := d.client.read(d.ctx, Ref{Scope: d.head.Scope, Key: string(it.Key)})
+func (b *batchCall) plan(v verdict, results []ItemResult) ([]itemPlan, error) {
+	byID := b.index(results)
+	plans := make([]itemPlan, len(b.items))
+	b.waitFor = 0
+	for i, it := range b.items {
+		now, err := b.entries.byKey(b.ctx, it.Key)
 		if errors.Is(err, ErrNotFound) {
 			plans[i] = itemPlan{item: it, next: itemGone}
 			continue
@@ -69,19 +68,19 @@ func (d *call) plan(v verdict, results []ItemResult) ([]itemPlan, error) {
 		if err != nil {
 			return nil, err
 		}
-		p := itemPlan{item: it, now: now, before: now.head.ItemBefore || d.before}
+		p := itemPlan{item: it, now: now, before: now.head.ItemBefore || b.before.attempt}
 		p.res, p.said = byID[it.ID]
 		p.res.ID, p.res.Key = it.ID, it.Key
-		d.weigh(&p, v)
+		b.planItem(&p, v)
 		plans[i] = p
 	}
 	return plans, nil
 }
 
-// weigh decides what becomes of an item. A replay marker proves a refusal only
+// planItem decides what becomes of an item. A replay marker proves a refusal only
 // against earlier attempts of the same call.
-func (d *call) weigh(p *itemPlan, v verdict) {
-	proof := d.dialect.KeyFirst || v.replayed && !p.now.head.ItemBefore
+func (b *batchCall) planItem(p *itemPlan, v verdict) {
+	proof := b.dialect.KeyFirst || v.replayed && !p.now.head.ItemBefore
 	switch {
 	case p.now.head.State != StatePending:
 		p.next = itemGone
@@ -94,19 +93,19 @@ func (d *call) weigh(p *itemPlan, v verdict) {
 	case p.res.Fate == FateNotDone:
 		p.next = itemSettle
 	}
-	if p.next == itemSettle && p.res.Status == 0 && d.answer != nil {
-		p.res.Status = d.answer.status
+	if p.next == itemSettle && p.res.Status == 0 && b.answer != nil {
+		p.res.Status = b.answer.status
 	}
 	if p.next == itemOpen || p.next == itemAgain {
-		d.cargo.waitFor = max(d.cargo.waitFor, min(p.res.RetryAfter, longestHint))
+		b.waitFor = max(b.waitFor, min(p.res.RetryAfter, longestHint))
 	}
 }
 
 // index sorts results by ID. An item with two different results has none; one that
 // wasn't in the call is reported.
-func (d *call) index(results []ItemResult) map[string]ItemResult {
+func (b *batchCall) index(results []ItemResult) map[string]ItemResult {
 	ours := map[string]bool{}
-	for _, it := range d.cargo.items {
+	for _, it := range b.items {
 		ours[it.ID] = true
 	}
 	byID := map[string]ItemResult{}
@@ -114,7 +113,7 @@ func (d *call) index(results []ItemResult) map[string]ItemResult {
 		before, twice := byID[r.ID]
 		switch {
 		case !ours[r.ID]:
-			d.client.traceForeign(d.head.Key, r.ID)
+			b.tracer.foreign(b.head.Key, r.ID)
 		case twice && (before.Fate != r.Fate || before.Status != r.Status):
 			byID[r.ID] = ItemResult{Err: fmt.Errorf("%w: the answer has two results for it", ErrInDoubt)}
 		case !twice:
@@ -122,13 +121,6 @@ func (d *call) index(results []ItemResult) map[string]ItemResult {
 		}
 	}
 	return byID
-}
-
-func (c *Client) traceForeign(call Key, id string) {
-	c.opts.warn("the answer names an item that its call didn't carry", slog.String("call", string(call)), slog.String("item", id))
-	if t := c.opts.Trace; t != nil && t.Foreign != nil {
-		t.Foreign(call, id)
-	}
 }
 
 // fruitless tells an answer that moves no item.
@@ -146,34 +138,34 @@ func fruitless(plans []itemPlan) bool {
 // halves.
 // An item alone takes a refusal of the call for its own, and so an answer that can't
 // be read; but not one that can be and leaves the item open.
-func (d *call) strike(v verdict, plans []itemPlan, decodeErr error) (o outcome, over bool) {
-	d.lastErr = decodeErr
+func (b *batchCall) strike(v verdict, plans []itemPlan, decodeErr error) (o outcome, over bool) {
+	b.lastErr = decodeErr
 	if decodeErr == nil {
-		d.lastErr = errors.New("idem: the answer settles no item")
+		b.lastErr = errors.New("idem: the answer settles no item")
 	}
 	alone := len(plans) == 1
 	if p := plans[0]; alone && (p.denied && !p.res.Retry || v.fate == FateUnknown && !p.said) {
-		return d.stop(v), true
+		return b.stop(v), true
 	}
-	strikes := d.head.Strikes + 1
-	if err := d.save(func(h *head) { h.Strikes = strikes }, nil); err != nil {
-		return d.unsaved(d.outcome(nil), err), true
+	strikes := b.head.Strikes + 1
+	if err := b.save(func(h *head) { h.Strikes = strikes }, nil); err != nil {
+		return b.unsaved(b.outcome(nil), err), true
 	}
 	switch {
 	case alone && v.fate == FateNotDone && !plans[0].said:
-		return d.ownAnswer(v, plans[0]), true
-	case d.cargo.keysHonoured() && decodeErr == nil && (alone || strikes < d.client.opts.Retry.maxAttempts()) && (v.fate != FateNotDone || anySaid(plans)):
-		return d.apply(plans), true // under the same call key the same answer would come again
-	case strikes < d.client.opts.Retry.maxAttempts():
-		d.before = d.before || v.fate != FateNotDone || anySaid(plans)
-		d.asked = d.cargo.waitFor
+		return b.ownAnswer(v, plans[0]), true
+	case b.keysHonoured() && decodeErr == nil && (alone || strikes < b.client.opts.Retry.maxAttempts()) && (v.fate != FateNotDone || anySaid(plans)):
+		return b.apply(plans), true // under the same call key the same answer would come again
+	case strikes < b.client.opts.Retry.maxAttempts():
+		b.before.attempt = b.before.attempt || v.fate != FateNotDone || anySaid(plans)
+		b.asked = b.waitFor
 		return outcome{}, false
 	case alone && decodeErr != nil:
-		return d.ownAnswer(v, plans[0]), true
+		return b.ownAnswer(v, plans[0]), true
 	case alone:
-		return d.apply(plans), true
+		return b.apply(plans), true
 	}
-	return d.halve(v, plans), true
+	return b.halve(v, plans), true
 }
 
 func anySaid(plans []itemPlan) bool {
@@ -181,24 +173,24 @@ func anySaid(plans []itemPlan) bool {
 }
 
 // ownAnswer makes the call's answer the only item's.
-func (d *call) ownAnswer(v verdict, p itemPlan) outcome {
+func (b *batchCall) ownAnswer(v verdict, p itemPlan) outcome {
 	if v.fate == FateUnknown {
-		return d.stop(v)
+		return b.stop(v)
 	}
-	plans, err := d.plan(v, []ItemResult{d.asItem(p.item, v.fate)})
+	plans, err := b.plan(v, []ItemResult{b.asItem(p.item, v.fate)})
 	if err != nil {
-		return d.unsaved(d.outcome(nil), &storeError{err})
+		return b.storeBroke(err)
 	}
 	ofThisCallAlone(plans)
 	if fruitless(plans) {
-		return d.stop(v)
+		return b.stop(v)
 	}
-	return d.apply(plans)
+	return b.apply(plans)
 }
 
 // asItem is the call's answer as that of one of its items.
-func (d *call) asItem(it KeyedItem, fate Fate) ItemResult {
-	res := outcome{key: it.Key, fate: fate, answer: d.answer, final: true}.itemResult(it.ID)
+func (b *batchCall) asItem(it KeyedItem, fate Fate) ItemResult {
+	res := outcome{key: it.Key, fate: fate, answer: b.answer, final: true}.itemResult(it.ID)
 	res.Err = nil // said when the item is told
 	return res
 }
@@ -214,40 +206,40 @@ func ofThisCallAlone(plans []itemPlan) {
 	}
 }
 
-// settleCall gives the table's verdict on the call to its items.
-func (d *call) settleCall(v verdict) outcome {
-	results := make([]ItemResult, len(d.cargo.items))
-	for i, it := range d.cargo.items {
-		results[i] = d.asItem(it, v.fate)
+// settleAll gives the table's verdict on the call to its items.
+func (b *batchCall) settleAll(v verdict) outcome {
+	results := make([]ItemResult, len(b.items))
+	for i, it := range b.items {
+		results[i] = b.asItem(it, v.fate)
 	}
-	plans, err := d.plan(v, results)
+	plans, err := b.plan(v, results)
 	if err != nil {
-		return d.unsaved(d.outcome(nil), &storeError{err})
+		return b.storeBroke(err)
 	}
 	ofThisCallAlone(plans)
 	if fruitless(plans) {
-		return d.stop(v)
+		return b.stop(v)
 	}
-	return d.apply(plans)
+	return b.apply(plans)
 }
 
 // halve splits a call that is too large or doesn't get a readable answer. Items that
 // may have been applied go on only where the provider honours their keys.
-func (d *call) halve(v verdict, plans []itemPlan) outcome {
+func (b *batchCall) halve(v verdict, plans []itemPlan) outcome {
 	for i := range plans {
 		if p := &plans[i]; p.next == itemOpen && v.fate == FateNotDone && !p.before && !p.said {
 			p.next = itemAgain
 		}
 	}
 	half := len(plans) / 2
-	return d.applyTo(plans, plans[:half], plans[half:])
+	return b.applyTo(plans, plans[:half], plans[half:])
 }
 
 // tooLarge halves a call that the provider refused for its length.
-func (d *call) tooLarge(v verdict) outcome {
-	plans, err := d.plan(v, nil)
+func (b *batchCall) tooLarge(v verdict) outcome {
+	plans, err := b.plan(v, nil)
 	if err != nil {
-		return d.unsaved(d.outcome(nil), &storeError{err})
+		return b.storeBroke(err)
 	}
-	return d.halve(v, plans)
+	return b.halve(v, plans)
 }

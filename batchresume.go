@@ -13,27 +13,27 @@ import (
 // carries it, and with those into which it went on while this run waited its turn.
 func (r *batchRun) continueItem(it Item) {
 	in := r.intentOf(it)
-	f, err := r.client.find(in)
+	f, err := r.client.entries.find(in)
 	settled := err == nil && f.head.State == StateSettled
 	var why error
 	drove := false
 	for call := Key(""); err == nil && f.head.Call != "" && f.head.Call != call && r.carriesOn(in, f.head); {
 		call = f.head.Call
 		if drove, why, err = r.driven.do(call, func() (chainEnd, bool, error) { return r.continueCall(call) }); err == nil {
-			f, err = r.client.find(in)
+			f, err = r.client.entries.find(in)
 		}
 	}
 	if errors.Is(err, ErrNotFound) && !drove && r.ctx.Err() == nil {
 		r.callFor([]newItem{{Item: it}}) // withdrawn by some other run, which was told so
 		return
 	}
-	if err == nil && f.head.State == StateAmbiguous && r.client.mayHave(in, f.head) == nil {
-		_, o, again := r.client.resume(in, f) // asks Reconcile
-		if !again {
+	if err == nil && f.head.State == StateAmbiguous && in.mayHave(f.head) == nil {
+		_, o, err := r.client.goOn(in, f) // asks Reconcile
+		if !errors.Is(err, errMoved) {
 			r.results <- o.itemResult(it.ID)
 			return
 		}
-		f, err = r.client.find(in)
+		f, err = r.client.entries.find(in)
 	}
 	res := r.known(in, it, f, err, why)
 	res.Recalled = res.Recalled && settled
@@ -57,11 +57,11 @@ func (r *batchRun) known(in *intent, it Item, f held, err, why error) ItemResult
 	case err != nil:
 		o = c.fail(in, f, err)
 	default:
-		if err := c.mayHave(in, f.head); err != nil {
+		if err := in.mayHave(f.head); err != nil {
 			o = c.fail(in, f, err)
 		} else if f.head.State == StateSettled {
-			var again bool
-			if o, again = c.recall(in, f); again {
+			var moved error
+			if o, moved = c.recall(in, f); moved != nil {
 				o = c.fail(in, f, fmt.Errorf("%w: it was forgotten meanwhile", ErrConflict))
 			}
 			if o.fate == FateNotDone && f.head.Cause == "" && f.head.LastError != "" {
@@ -92,30 +92,19 @@ func openReason(h *head) error {
 // ended meanwhile.
 func (r *batchRun) continueCall(key Key) (end chainEnd, drove bool, err error) {
 	c := r.client
-	ref := Ref{Scope: c.opts.Scope, Key: string(key)}
-	f, err := c.read(r.ctx, ref)
+	d, f, err := c.hold("Batch", r.ctx, &head{Scope: c.opts.Scope, Key: key}, true)
 	if err != nil {
 		return end, false, gone(err)
 	}
-	d := c.pass("Batch", r.ctx)
-	d.head = f.head
 	d.in = &intent{op: "Batch", ctx: r.itemContext(), account: f.head.Account}
-	if err := d.take(true); err != nil {
-		d.release()
-		return end, false, err
-	}
-	d.guard(func() {
-		ref.Bodies = true
-		if f, err = c.read(r.ctx, ref); err == nil {
-			err = d.loadCall(f)
-		}
-	})
+	var b *batchCall
+	d.guard(func() { b, err = d.loadCall(f) })
 	if err != nil {
 		d.release()
 		return end, false, gone(err)
 	}
-	d.cargo.emit = func(ItemResult, Entry) {} // items are reported as they are read
-	end = c.driveCalls(d)
+	b.emit = func(ItemResult, Entry) {} // items are reported as they are read
+	end = b.driveChain()
 	return end, true, end.broke
 }
 
@@ -128,83 +117,72 @@ func gone(err error) error {
 }
 
 // loadCall takes a call and its items over from the journal.
-func (d *call) loadCall(f held) error {
+func (d *call) loadCall(f held) (*batchCall, error) {
 	if err := d.load(f); err != nil {
-		return err
+		return nil, err
 	}
 	codec := d.client.opts.Codecs[d.head.Codec]
 	if codec == nil {
-		return &InvalidError{"Options.Codecs", d.head.Codec, "has no codec of this name, so that the call's answer can't be read"}
+		why := "has no codec of this name, so that the call's answer can't be read"
+		return nil, &InvalidError{"Options.Codecs", d.head.Codec, why}
 	}
-	if err := d.loadItems(); err != nil {
-		return err
-	}
-	d.cargo.codec = codec
-	return nil
+	return d.loadItems(codec)
 }
 
-// loadItems reads a call's items, if the entry is one.
-func (d *call) loadItems() error {
+// carry loads a call's items, if the entry is one, so that they end with it.
+func (d *call) carry() error {
 	if d.head.Codec == "" {
 		return nil
 	}
-	d.cargo = &cargo{told: map[Key]bool{}}
+	_, err := d.loadItems(nil)
+	return err
+}
+
+// loadItems reads a call's items.
+func (d *call) loadItems(codec BatchCodec) (*batchCall, error) {
+	var items []KeyedItem
+	told := map[Key]bool{}
 	for _, key := range d.head.Items {
-		it, err := d.client.read(d.ctx, Ref{Scope: d.head.Scope, Key: string(key), Bodies: true})
+		it, err := d.entries.whole(d.ctx, key)
 		if errors.Is(err, ErrNotFound) {
 			continue // settled by a person, and swept since
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
-		m, err := d.client.codec.openMessage(it.rec, partRequest, it.rec.Request)
+		m, err := d.entries.openRequest(it.rec)
 		if err != nil && !errors.Is(err, ErrNotFound) {
-			return err
+			return nil, err
 		}
-		d.itemsBefore = d.itemsBefore || it.head.ItemBefore
-		d.cargo.told[key] = it.head.State != StatePending // settled by a person, and told then
+		d.before.items = d.before.items || it.head.ItemBefore
+		told[key] = it.head.State != StatePending // settled by a person, and told then
 		k := KeyedItem{Item: Item{ID: it.head.Item}, Key: key}
 		if m != nil {
 			k.Body = m.Body
 		}
-		d.cargo.items = append(d.cargo.items, k)
+		items = append(items, k)
 	}
-	return nil
+	b := carrying(d, codec, items)
+	b.told = told
+	return b, nil
 }
 
 // resumeCall drives a batch's call for Resume and Run, which then hear of its items.
-func (p *resumePass) resumeCall(ctx context.Context, h *head) error {
-	c := p.client
-	if h.AccountGift {
-		ctx = WithAccount(ctx, h.Account)
-	}
-	d := c.pass(p.op, ctx)
-	d.carried, d.head = true, h
-	defer d.release()
-	if err := d.take(false); err != nil {
-		if errors.Is(err, ErrConflict) {
-			return errDriven
-		}
-		return err
-	}
-	f, err := c.read(ctx, Ref{Scope: h.Scope, Key: string(h.Key), Bodies: true})
-	if errors.Is(err, ErrNotFound) {
-		return errDriven // it ended while we came
-	}
-	if err == nil {
-		err = d.loadCall(f)
-	}
+func (p *round) resumeCall(ctx context.Context, h *head) error {
+	d, f, err := p.client.holdDue(ctx, p.op, h)
 	if err != nil {
 		return err
 	}
-	if d.head.RetryAt.After(wallClock()) && d.head.RetryEpoch == d.epoch() {
-		return errDriven // another call drove it meanwhile, and was told to wait
+	b, err := d.loadCall(f)
+	if err != nil {
+		d.release()
+		return err
 	}
-	d.cargo.emit = func(res ItemResult, e Entry) {
+	b.emit = func(res ItemResult, e Entry) {
 		p.tell(e, res.Fate, res.Err)
 		p.again(outcome{entry: e}, &head{Key: cmp.Or(e.Call, e.Key)})
 	}
-	return c.driveCalls(d).broke
+	return b.driveChain().broke
 }
 
 // onceEach drives each call once in a run, and lets others wait for it.

@@ -169,7 +169,7 @@ func (r *batchRun) take(it Item) error {
 		r.dispatch(batchJob{items: []newItem{{Item: it}}})
 		return nil
 	}
-	f, err := r.client.find(r.intentOf(it))
+	f, err := r.client.entries.find(r.intentOf(it))
 	followUp := err == nil && r.followUp(it, f)
 	switch {
 	case err == nil && !followUp:
@@ -229,13 +229,13 @@ func (r *batchRun) progress() {
 // intentOf is what the journal is asked for an item.
 func (r *batchRun) intentOf(it Item) *intent {
 	c := r.client
-	account, gift := AccountFrom(r.ctx)
-	if !gift {
+	account, perCall := AccountFrom(r.ctx)
+	if !perCall {
 		account = c.opts.Account
 	}
 	return &intent{
 		op: "Batch", ctx: r.itemContext(), req: noRequest, name: ItemName(r.batch.Name, it.ID),
-		account: account, gift: gift, sum: itemSum(r.batch.Codec, it.Body),
+		account: account, perCall: perCall, sum: itemSum(r.batch.Codec, it.Body),
 	}
 }
 
@@ -258,7 +258,7 @@ func itemSum(codec string, body []byte) []byte {
 
 // followUp tells an item whose earlier form is NotDone and which has changed since.
 func (r *batchRun) followUp(it Item, f held) bool {
-	return f.head.State == StateSettled && f.head.Fate == FateNotDone &&
+	return f.head.settledNotDone() &&
 		!bytes.Equal(f.head.Fingerprint, itemSum(r.batch.Codec, it.Body))
 }
 

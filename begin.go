@@ -1,159 +1,76 @@
 package idem
 
 import (
-	"bytes"
-	"context"
 	"errors"
 	"fmt"
-	"net/url"
+	"time"
+
+	"github.com/idem-go/idem/internal/record"
 )
 
-// held is an entry as it stands in the journal.
-type held struct {
-	rec  Record
-	head *head
-}
+// errMoved means that the entry changed, came or went while the call waited its turn:
+// look again.
+var errMoved = errors.New("idem: the entry moved")
 
 // begin finds the intent's entry or creates it, takes the right to drive it, and
 // returns the call that does; or the outcome, where nothing is to be sent.
 func (c *Client) begin(in *intent) (*call, outcome) {
 	for {
-		f, err := c.find(in)
-		if errors.Is(err, ErrNotFound) {
-			d, out, again := c.create(in, nil)
-			if again {
-				continue
-			}
-			return d, out
+		d, o, err := c.beginOnce(in)
+		if !errors.Is(err, errMoved) {
+			return d, o
 		}
-		if err != nil {
-			return nil, c.fail(in, f, err)
-		}
-		if err := c.mayHave(in, f.head); err != nil {
-			return nil, c.fail(in, f, err)
-		}
-		switch f.head.State {
-		case StateSettled:
-			if c.samePayload(in, f.head) {
-				out, again := c.recall(in, f)
-				if again {
-					continue
-				}
-				return nil, out
-			}
-			d, out, again := c.create(in, &f) // NotDone, and the payload changed: a new intent
-			if again {
-				continue
-			}
-			return d, out
-		case StateAbandoned:
-			return nil, c.fail(in, f, fmt.Errorf("%w: %s", ErrAbandoned, f.head.Reason))
-		}
-		d, out, again := c.resume(in, f)
-		if again {
-			continue
-		}
-		return d, out
 	}
 }
 
-// find looks a name up within its account, then among entries without one, and then
-// the key.
-func (c *Client) find(in *intent) (held, error) {
-	if in.name != "" {
-		f, err := c.read(in.ctx, Ref{Scope: c.opts.Scope, Name: storeName(in.account, in.name)})
-		if errors.Is(err, ErrNotFound) && in.account != "" {
-			f, err = c.read(in.ctx, Ref{Scope: c.opts.Scope, Name: storeName("", in.name)})
-		}
-		if !errors.Is(err, ErrNotFound) {
-			return f, err
-		}
+func (c *Client) beginOnce(in *intent) (*call, outcome, error) {
+	f, err := c.entries.find(in)
+	if errors.Is(err, ErrNotFound) {
+		return c.create(in, nil)
 	}
-	if in.key != "" {
-		return c.read(in.ctx, Ref{Scope: c.opts.Scope, Key: string(in.key)})
+	if err == nil {
+		err = in.mayHave(f.head)
 	}
-	return held{}, ErrNotFound
-}
-
-// read asks the journal whatever the caller's context says: an answer that is
-// there outweighs a cancel.
-func (c *Client) read(ctx context.Context, ref Ref) (held, error) {
-	rec, err := c.ks.Read(context.WithoutCancel(ctx), ref)
 	if err != nil {
-		return held{rec: rec}, err
+		return nil, c.fail(in, f, err), nil
 	}
-	head, err := c.codec.openHead(rec)
-	return held{rec, head}, err
-}
-
-// mayHave tells whether the request may be the entry's: same account, no other
-// name, no other key, same payload.
-func (c *Client) mayHave(in *intent, h *head) error {
-	holder := fmt.Sprintf("%s %s", h.Method, h.URL)
-	if h.Reserved {
-		holder = "a reservation"
-	}
-	same := c.samePayload(in, h)
-	followUp := !same && h.State == StateSettled && h.Fate == FateNotDone &&
-		in.name != "" && in.name == h.Intent && in.key != h.Key
 	switch {
-	case h.Codec != "":
-		return fmt.Errorf("%w: the key is that of a batch's call, which Batch, Resume and Run drive", ErrConflict)
-	case h.Account != "" && h.Account != in.account:
-		return fmt.Errorf("%w: the key belongs to account %q", ErrAccountChanged, h.Account)
-	case in.name != "" && h.Intent != "" && in.name != h.Intent:
-		return fmt.Errorf("%w: the key belongs to the intent %q, %s", ErrMismatch, h.Intent, holder)
-	case followUp:
-		return nil
-	case in.given != "" && in.given != h.Key && in.name != "" && in.name == h.Intent:
-		return fmt.Errorf("%w: the name has another key and holds %s", ErrMismatch, holder)
-	case !same && h.State != StateAbandoned:
-		return fmt.Errorf("%w: it holds %s", ErrMismatch, holder)
+	case f.head.State == StateAbandoned:
+		return nil, c.fail(in, f, fmt.Errorf("%w: %s", ErrAbandoned, f.head.Reason)), nil
+	case f.head.open():
+		return c.goOn(in, f)
+	case in.samePayload(f.head):
+		o, err := c.recall(in, f)
+		return nil, o, err
 	}
-	return nil
+	return c.create(in, &f) // NotDone, and the payload changed: a new intent
 }
 
-// samePayload compares fingerprints, unless the caller wants the stored payload of
-// something that may have happened. The stored request gets the new one's
-// credentials, so both must go to the same origin.
-func (c *Client) samePayload(in *intent, h *head) bool {
-	mayGoOn := h.State == StatePending || h.Fate == FateDone
-	if bytes.Equal(in.sum, h.Fingerprint) || !in.stored || !mayGoOn || h.Reserved || in.req == nil {
-		return bytes.Equal(in.sum, h.Fingerprint)
-	}
-	stored, err := url.Parse(h.URL)
-	return err == nil && originOf(stored) == originOf(in.wire.URL)
-}
-
-// create journals a new intent under a claim. again means that somebody else was
+// create journals a new intent under a claim. errMoved means that somebody else was
 // faster. An old one is the NotDone intent that had the name.
-func (c *Client) create(in *intent, old *held) (d *call, out outcome, again bool) {
+func (c *Client) create(in *intent, old *held) (*call, outcome, error) {
 	if err := c.mayCreate(in); err != nil {
-		return nil, c.fail(in, held{}, err), false
+		return nil, c.fail(in, held{}, err), nil
 	}
-	if old != nil && in.key != "" { // find went by the name: the key may be another intent's
-		holder, err := c.read(in.ctx, Ref{Scope: c.opts.Scope, Key: string(in.key)})
-		if err == nil {
-			err = fmt.Errorf("%w: the key holds %s %s", ErrMismatch, holder.head.Method, holder.head.URL)
-		}
-		if !errors.Is(err, ErrNotFound) {
-			return nil, c.fail(in, holder, err), false
+	if old != nil && in.key != "" { // found by its name: the key may be another intent's
+		if holder, err := c.keyIsFree(in); err != nil {
+			return nil, c.fail(in, holder, err), nil
 		}
 	}
 	key := in.key
 	if key == "" {
 		key = in.mint(old)
 	}
-	d, err := c.newCall(in, key)
+	d, err := c.newEntry(in, key)
 	if err != nil {
-		return nil, c.refuse(in, err), false
+		return nil, c.refuse(in, err), nil
 	}
 	if old != nil {
 		d.head.Parent = old.head.Key
 	}
-	if err := d.take(true); err != nil {
+	if err := d.take(key, true); err != nil {
 		d.release()
-		return nil, c.fail(in, held{}, err), false
+		return nil, c.fail(in, held{}, err), nil
 	}
 	d.guard(func() {
 		c.at(pointUncommitted)
@@ -161,17 +78,62 @@ func (c *Client) create(in *intent, old *held) (d *call, out outcome, again bool
 	})
 	if errors.Is(err, ErrConflict) {
 		d.release()
-		return nil, outcome{}, true
+		return nil, outcome{}, errMoved
 	}
 	if err != nil {
 		defer d.release()
-		return nil, d.beginFailed(err), false
+		return nil, d.beginFailed(err), nil
 	}
 	d.guard(func() {
 		c.at(pointCommitted)
-		c.traceBegan(c.entryOf(d.head))
+		c.tracer.began(c.entries.entry(d.head))
 	})
-	return d, outcome{}, false
+	return d, outcome{}, nil
+}
+
+// commitNew journals the call's entry, together with the end of the old intent's
+// right to the name.
+func (d *call) commitNew(old *held) error {
+	var changes []Change
+	if old != nil {
+		freed, err := d.entries.free(*old)
+		if err != nil {
+			return err
+		}
+		changes = append(changes, freed)
+	}
+	var request *record.Message
+	if !d.head.Reserved {
+		request = d.wire.message()
+	}
+	created, err := d.entries.create(d.head, request)
+	if err != nil {
+		return err
+	}
+	d.rev = 1
+	return d.entries.commit(d.writes, append(changes, created)...)
+}
+
+// beginFailed tells what is known after the commit of a new entry failed: NotDone
+// for a fresh request, if the journal says that the entry isn't there.
+func (d *call) beginFailed(err error) outcome {
+	o := d.outcome(&storeError{err})
+	o.fate = FateUnknown
+	if d.in.named() {
+		return o
+	}
+	gone := errors.Is(err, ErrFull) || errors.Is(err, ErrClosed)
+	if !gone {
+		gone = d.entries.commit(d.writes, d.entries.remove(d.head, 1)) == nil
+	}
+	if !gone {
+		_, readErr := d.entries.ks.Read(d.writes, Ref{Scope: d.head.Scope, Key: string(d.head.Key)})
+		gone = errors.Is(readErr, ErrNotFound)
+	}
+	if gone {
+		o.fate, o.key = FateNotDone, ""
+	}
+	return o
 }
 
 // mint makes a key for a new intent. A batch derives its items' keys, so that they are
@@ -184,15 +146,16 @@ func (in *intent) mint(old *held) Key {
 	if old != nil {
 		parent = old.head.Key
 	}
-	if key := in.derive(parent); !in.keyed || in.dialect.checkKey(key) == nil {
-		return key
+	key := in.derive(parent)
+	if in.keyed && in.dialect.checkKey(key) != nil {
+		return in.dialect.mint()
 	}
-	return in.dialect.mint()
+	return key
 }
 
 // mayCreate keeps an intent from the journal that must not or can't be sent.
 func (c *Client) mayCreate(in *intent) error {
-	if in.name == "" && in.key == "" { // first: what is in doubt is so whatever else is wrong
+	if !in.named() { // first: what is in doubt is so whatever else is wrong
 		if err := c.inDoubt(in); err != nil {
 			return err
 		}
@@ -206,38 +169,48 @@ func (c *Client) mayCreate(in *intent) error {
 	return nil
 }
 
-// resume continues an entry that is Pending or Ambiguous, when it is our turn.
-func (c *Client) resume(in *intent, f held) (d *call, out outcome, again bool) {
-	d = c.openCall(in, f)
-	if err := d.take(true); err != nil {
+// keyIsFree refuses a key under which another intent stands already.
+func (c *Client) keyIsFree(in *intent) (held, error) {
+	holder, err := c.entries.byKey(in.ctx, in.key)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return held{}, nil
+	case err != nil:
+		return holder, err
+	}
+	return holder, fmt.Errorf("%w: the key holds %s %s", ErrMismatch, holder.head.Method, holder.head.URL)
+}
+
+// goOn continues an entry that is Pending or Ambiguous, when it is our turn.
+func (c *Client) goOn(in *intent, f held) (*call, outcome, error) {
+	d, now, err := c.hold(in.op, in.ctx, &head{Scope: f.head.Scope, Key: f.head.Key}, true)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return nil, outcome{}, errMoved
+	case err != nil:
+		return nil, c.fail(in, f, err), nil
+	case now.rec.Rev != f.rec.Rev:
 		d.release()
-		return nil, c.fail(in, f, err), false
+		return nil, outcome{}, errMoved
 	}
-	now, err := c.read(in.ctx, Ref{Scope: c.opts.Scope, Key: string(f.head.Key), Bodies: true})
-	if err != nil || now.rec.Rev != f.rec.Rev {
-		d.release() // it moved while we waited: look again
-		if err != nil && !errors.Is(err, ErrNotFound) {
-			return nil, c.fail(in, f, err), false
-		}
-		return nil, outcome{}, true
-	}
+	d.serves(in)
 	if err := d.load(now); err != nil {
 		defer d.release()
-		return nil, c.fail(in, f, err), false
+		return nil, c.fail(in, f, err), nil
 	}
 	if err := d.adopt(in); err != nil {
 		defer d.release()
-		return nil, d.storeFailed(err), false
+		return nil, d.storeFailed(err), nil
 	}
 	if d.head.Reserved {
 		defer d.release()
-		return nil, c.fail(in, f, fmt.Errorf("%w: it was reserved for a call made elsewhere", ErrInDoubt)), false
+		return nil, c.fail(in, f, fmt.Errorf("%w: it was reserved for a call made elsewhere", ErrInDoubt)), nil
 	}
 	if d.head.State == StateAmbiguous {
 		defer d.release()
-		return nil, d.reconcile(d.outcome(causeError(d.head.Cause))), false
+		return nil, d.reconcile(d.outcome(causeError(d.head.Cause))), nil
 	}
-	return d, outcome{}, false
+	return d, outcome{}, nil
 }
 
 // adopt gives an entry without account or name those of the request that found it, and
@@ -246,15 +219,13 @@ func (d *call) adopt(in *intent) error {
 	h := d.head
 	account := h.Account == "" && in.account != ""
 	name := h.Intent == "" && in.name != ""
-	// Whoever goes on with what a Do left may have more time; the queue keeps its own.
-	expiry := h.State == StatePending && !h.Queued && !h.Expires.IsZero() &&
-		(in.expires.IsZero() || in.expires.After(h.Expires))
+	expiry := h.takesExpiry(in.expires)
 	if !account && !name && !expiry {
 		return nil
 	}
-	return d.save(func(h *head) {
+	err := d.save(func(h *head) {
 		if account {
-			h.Account, h.AccountGift = in.account, in.gift
+			h.Account, h.AccountPerCall = in.account, in.perCall
 		}
 		if name {
 			h.Intent = in.name
@@ -263,4 +234,15 @@ func (d *call) adopt(in *intent) error {
 			h.Expires = in.expires
 		}
 	}, nil)
+	d.account = d.head.Account
+	return err
+}
+
+// takesExpiry tells whether whoever goes on with what a Do left brings more time. The
+// queue keeps its own.
+func (h *head) takesExpiry(expires time.Time) bool {
+	if h.State != StatePending || h.Queued || h.Expires.IsZero() {
+		return false
+	}
+	return expires.IsZero() || expires.After(h.Expires)
 }

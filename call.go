@@ -2,167 +2,179 @@ package idem
 
 import (
 	"context"
-	"crypto/sha256"
+	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 )
 
-// enough marks that the call stops trying though its caller would still wait: the
-// last answer is then the caller's to see.
-func (d *call) enough(why error) error {
-	d.patience = true
-	return why
+// call is one driver's pass over one entry.
+type call struct {
+	pass
+	hold
+	in         *intent // nil on Resume and Run
+	ends       ending  // the call itself; of a batch, its batchCall
+	before     earlier
+	background bool // driven by Resume or Run: never withdrawn, its end is told to Settled
 }
 
-// honourRetryAt keeps a wait that the provider asked an earlier pass for.
-func (d *call) honourRetryAt() error {
-	if d.plain || d.carried || d.head.RetryAt.IsZero() {
+// earlier tells what may have been processed before the attempt that is judged.
+type earlier struct {
+	attempt bool // an earlier attempt of this entry was Unknown, or Done with its result missing
+	items   bool // of a batch: an earlier call may have applied one of the items
+}
+
+func (e earlier) any() bool { return e.attempt || e.items }
+
+// ending is how a pass over an entry ends. An intent by itself ends as its call says;
+// a batch's call ends for each of its items.
+type ending interface {
+	// weigh says what a verdict means here.
+	weigh(v verdict) verdict
+
+	// settle takes a final answer. over is false if the same call is to be sent again.
+	settle(v verdict) (o outcome, over bool)
+
+	// door takes a refusal that came before processing.
+	door(v verdict) outcome
+
+	// giveUp ends a pass without an end of the intent.
+	giveUp(why error) outcome
+}
+
+func (c *Client) newCall(op string, ctx context.Context) *call {
+	d := &call{pass: c.newPass(op, ctx), hold: hold{entries: c.entries, tracer: c.tracer, writes: context.WithoutCancel(ctx)}}
+	d.ends = d
+	return d
+}
+
+// newEntry is the call that creates an entry: everything that the intent pins, nothing
+// written yet.
+func (c *Client) newEntry(in *intent, key Key) (*call, error) {
+	w := *in.wire
+	w.Header = in.wire.Header.Clone()
+	u := *in.wire.URL
+	w.URL = &u
+	if in.keyed && in.req != nil {
+		if err := in.dialect.place(&w, key); err != nil {
+			return nil, err
+		}
+	}
+	now := wallClock()
+	sight, err := c.sweeper.sight(in.ctx, now)
+	if err != nil {
+		return nil, &storeError{err}
+	}
+	d := c.newCall(in.op, in.ctx)
+	d.in, d.dialect, d.live, d.wire, d.account = in, in.dialect, in.live, &w, in.account
+	d.head = &head{
+		Key: key, Scope: c.opts.Scope, Intent: in.name, Account: in.account, AccountPerCall: in.perCall,
+		State: StatePending, KeySource: in.source,
+		Method: w.Method, URL: w.URL.String(), Fingerprint: in.sum,
+		Created: now, FirstSent: now, Expires: in.expires, Epoch: sight.Epoch,
+		Dialect: in.dialect.Name, Placement: in.dialect.Placement, Unkeyed: !in.keyed, WireKey: in.dialect.wireForm(key),
+		Window: in.dialect.window(), Margin: in.dialect.margin(),
+		WithheldHeaders: in.live.Headers, WithheldParams: in.live.Query,
+		Queued: in.queued, Reserved: in.req == nil, Conditional: conditional(&w), Batch: in.batch, Item: in.item,
+	}
+	if in.queued {
+		d.head.unsend()
+	}
+	return d, nil
+}
+
+// conditional tells a request whose own precondition keeps a late resend from
+// overwriting what came after it (RFC 9110 §13.1).
+func conditional(w *wireRequest) bool {
+	return w.Header.Get("If-Match") != "" || w.Header.Get("If-None-Match") != "" || w.Header.Get("If-Unmodified-Since") != ""
+}
+
+// serves binds the call to the request of a caller, whose credentials it takes.
+func (d *call) serves(in *intent) {
+	d.in, d.live, d.dialect = in, in.live, in.dialect
+}
+
+// load takes over what the journal has, under the claim.
+func (d *call) load(f held) error {
+	d.head, d.rev, d.account, d.cutSum = f.head, f.rec.Rev, f.head.Account, f.head.CutSum
+	d.before.attempt = !d.head.FirstSent.IsZero() || d.head.Fate == FateDone
+	if d.head.Reserved {
+		d.dialect = d.client.opts.Dialect
 		return nil
 	}
-	wait := d.head.RetryAt.Sub(wallClock())
-	if wait <= 0 || d.head.RetryEpoch != d.epoch() {
-		return nil
-	}
-	d.retryAt = d.head.RetryAt
-	if wait > d.client.opts.Retry.maxRetryAfter() {
-		return fmt.Errorf("%w: the provider asks to wait until %s", ErrExhausted, d.retryAt.UTC().Format(time.RFC3339))
-	}
-	if err := d.fits(wait); err != nil {
+	m, err := d.entries.openRequest(f.rec)
+	if err != nil {
 		return err
 	}
-	if err := d.sleep(wait); err != nil {
-		return err // the time stays: whoever comes next keeps it
+	if d.wire, err = wireOf(m); err != nil {
+		return fmt.Errorf("idem: entry %s: %w: %v", d.head.Key, ErrCorrupt, err)
 	}
-	d.retryAt = time.Time{}
+	if d.head.Call != "" {
+		return fmt.Errorf("%w: its call %s carries it", ErrConflict, d.head.Call)
+	}
+	d.live = d.live.expecting(d.head.WithheldHeaders, d.head.WithheldParams)
+	d.dialect, _ = d.client.opts.Dialect.route(d.wire.Method, d.wire.URL.EscapedPath())
+	if d.head.PollURL != "" {
+		return d.pollAt(d.head.PollURL)
+	}
 	return nil
 }
 
-// epoch is the clock's, 0 if the store can't tell, which the next write will say. A
-// RetryAt of another epoch means nothing: the clock was set back since.
-func (d *call) epoch() uint64 {
-	sight, err := d.client.sight(d.ctx, wallClock())
-	if err != nil {
-		return 0
-	}
-	return sight.Epoch
+// guard gives the entry back if f panics, as long as no deferred release does.
+func (d *call) guard(f func()) {
+	ended := false
+	defer func() {
+		if !ended {
+			d.leaveDoubt(&outcome{})
+			d.release()
+		}
+	}()
+	f()
+	ended = true
 }
 
-// barred tells why nothing may be sent now.
-func (d *call) barred() error {
+// next is the request to send now: the intent's, or a poll.
+func (d *call) next() (w *wireRequest, ours bool) {
+	hop := *d.wire
+	if d.hop != nil {
+		hop.URL = d.hop
+	}
+	if d.polling {
+		hop = wireRequest{Method: http.MethodGet, URL: d.hop, Header: http.Header{}}
+		if accept := d.wire.Header.Get("Accept"); accept != "" {
+			hop.Header.Set("Accept", accept)
+		}
+	} else if !d.head.Unkeyed {
+		d.dialect.placeFirstSent(&hop, d.head.FirstSent)
+	}
+	return &hop, originOf(hop.URL) == originOf(d.wire.URL)
+}
+
+// whyStop tells why nothing may be sent now.
+func (d *call) whyStop() error {
 	if err := endOf(d.ctx); err != nil {
 		return err
 	}
-	if d.plain || d.visit {
+	if d.polling {
 		return nil
 	}
 	if err := d.expired(); err != nil {
 		return err
 	}
-	if d.before && !d.resendable() {
+	if d.before.attempt && !d.resendable() {
 		return ErrUnkeyed
 	}
 	return d.windowClosed()
 }
 
-func (d *call) expired() error {
-	if end := d.expires(); !d.plain && !end.IsZero() && !wallClock().Before(end) {
-		return ErrExpired
-	}
-	return nil
-}
-
-// expires is the earlier of the call's and the entry's.
-func (d *call) expires() time.Time {
-	end := d.head.Expires
-	if d.in != nil && !d.in.expires.IsZero() && (end.IsZero() || d.in.expires.Before(end)) {
-		end = d.in.expires
-	}
-	return end
-}
-
-func (d *call) entryExpired() bool {
-	return !d.head.Expires.IsZero() && !wallClock().Before(d.head.Expires)
-}
-
-// resendable tells whether a request that may have been processed may be sent again:
-// under its key; or without one while its caller waits, if it is idempotent by HTTP
-// (RFC 9110 §9.2.2); later only if its own precondition guards what came since.
-func (d *call) resendable() bool {
-	if !d.head.Unkeyed || d.head.Conditional {
-		return true
-	}
-	idempotent := d.wire.Method == http.MethodPut || d.wire.Method == http.MethodDelete
-	return idempotent && d.tries > 0 && !d.carried
-}
-
-// windowClosed tells whether the provider may have forgotten the key. A wall clock
-// that was set back says nothing about the time since the first send, so whatever
-// was sent before counts as past its window.
-func (d *call) windowClosed() error {
-	now := wallClock()
-	sight, err := d.client.sight(d.ctx, now)
-	if err != nil {
-		return &storeError{err}
-	}
-	end, ends := d.windowEnd()
-	if !ends {
-		return nil
-	}
-	if !now.Before(end) {
-		return fmt.Errorf("%w: first sent at %s", ErrWindowClosed, d.head.FirstSent.UTC().Format(time.RFC3339))
-	}
-	if sight.Epoch != d.head.Epoch {
-		return fmt.Errorf("%w: the clock was set back since the first send", ErrWindowClosed)
-	}
-	return nil
-}
-
-// windowEnd is when sending has to end: the shorter of the window pinned at the
-// first send and today's, less the margin.
-func (d *call) windowEnd() (end time.Time, ends bool) {
-	if d.plain || d.head.Unkeyed || d.head.FirstSent.IsZero() {
-		return time.Time{}, false
-	}
-	open := Forever
-	for _, w := range []struct{ window, margin time.Duration }{
-		{d.head.Window, d.head.Margin}, {d.dialect.window(), d.dialect.margin()},
-	} {
-		if w.window != Forever {
-			open = min(open, w.window-w.margin)
-		}
-	}
-	return d.head.FirstSent.Add(open), open != Forever
-}
-
-// admit asks the breaker, and waits for its probe if the caller's deadline allows.
-func (d *call) admit() (report func(health), err error) {
-	group := d.client.breakers.group(d.wire.request(d.hookContext()))
-	for {
-		report, retryAt, err := d.client.breakers.allow(group, time.Now())
-		if err == nil {
-			return report, nil
-		}
-		wait := time.Until(retryAt)
-		if _, limited := d.ctx.Deadline(); !limited || d.fits(wait) != nil {
-			d.retryAt = retryAt.Round(0)
-			return nil, err
-		}
-		if err := d.sleep(wait); err != nil {
-			return nil, err
-		}
-	}
-}
-
 // markSent makes the first send durable before it can happen. A new entry of Do is
 // created with it.
 func (d *call) markSent() error {
-	if d.plain || !d.head.FirstSent.IsZero() {
+	if !d.head.FirstSent.IsZero() {
 		return nil
 	}
 	now := wallClock()
-	sight, err := d.client.sight(d.ctx, now)
+	sight, err := d.client.sweeper.sight(d.ctx, now)
 	if err != nil {
 		return &storeError{err}
 	}
@@ -173,74 +185,43 @@ func (d *call) markSent() error {
 	return nil
 }
 
-// storeFailed ends a call whose keystore failed before anything was sent in this
-// pass. The entry stays as it is.
-func (d *call) storeFailed(err error) outcome {
-	o := d.outcome(err)
-	if o.fate == FateNotDone {
-		o.fate = FateUnknown
+func (d *call) judge(t tried) verdict {
+	if d.polling {
+		return d.judgePoll(t)
 	}
-	return o
+	return judge(d.dialect, d.facts(), t)
 }
 
 func (d *call) facts() facts {
 	return facts{
-		request: d.wire, keyed: !d.head.Unkeyed, read: d.plain, before: d.before, done: d.head.Fate == FateDone,
-		minted: d.head.KeySource == keyMinted, keyFirst: d.dialect.KeyFirst,
-		again: !d.head.Unkeyed || d.head.Conditional || !d.carried && (d.wire.Method == http.MethodPut || d.wire.Method == http.MethodDelete),
+		request: d.wire, keyed: !d.head.Unkeyed, before: d.before.attempt, done: d.head.Fate == FateDone,
+		minted: d.head.KeySource == keyMinted, keyFirst: d.dialect.KeyFirst, again: d.againNow(),
 	}
 }
 
+// weigh is the verdict itself: it speaks of this intent alone.
+func (d *call) weigh(v verdict) verdict { return v }
+
 // learn takes in what an attempt taught.
-func (d *call) learn(t tried, v verdict, elapsed time.Duration) verdict {
-	d.tries++
+func (d *call) learn(t tried, v verdict) verdict {
 	d.head.Attempts++
-	d.last, d.lastErr, d.verdict = t.answer != nil, t.err, v
-	d.retryAt = time.Time{}
-	if !d.visit {
-		d.hop = nil
-	}
-	if t.answer != nil {
-		d.answer.closeRest()
-		d.answer = t.answer
-		if t.answer.cut != nil {
-			d.lastErr = t.answer.cut
-		}
-	}
-	d.client.traceAttempt(AttemptInfo{
-		Key: d.head.Key, Intent: d.head.Intent, Number: d.head.Attempts, Status: statusOf(t.answer),
-		Fate: v.fate, Verdict: v.row, Elapsed: elapsed, Err: t.err,
-	})
-	if d.plain {
-		return v
-	}
-	if d.cargo != nil {
-		v = ofCargo(v)
-	}
+	d.head.CutSum = d.cutSum
+	info := d.info(t, v)
+	info.Key, info.Intent, info.Number = d.head.Key, d.head.Intent, d.head.Attempts
+	d.tracer.attempt(info)
+	v = d.ends.weigh(v)
 	switch {
-	case v.row == rowCut.row && d.cargo == nil, v.row == rowPollElsewhere:
-		d.before, d.head.Fate = true, FateDone
+	case v.row == rowPollElsewhere, v.row == rowCut && v.fate == FateDone:
+		d.before.attempt, d.head.Fate = true, FateDone
 	case v.fate == FateUnknown:
-		d.before = true
+		d.before.attempt = true
 	case v.fate == FateDone:
 		d.client.budgets.refund(originOf(d.wire.URL), time.Now())
 	}
-	switch {
-	case v.then == stepInFlight:
+	if v.then == stepInFlight {
 		return d.inFlight(v)
-	case d.cargo != nil && t.answer != nil && (decodable(v, t.answer) || v.then == stepFetch):
-		v.then = stepDecode
 	}
 	d.verdict = v
-	return v
-}
-
-// ofCargo takes back what a verdict on a batch's call doesn't say of its items: that a
-// call was done, in an answer that can't be seen, doesn't mean that each of them was.
-func ofCargo(v verdict) verdict {
-	if v.row == rowCut.row || v.then == stepFetch {
-		v.fate = FateUnknown
-	}
 	return v
 }
 
@@ -264,119 +245,46 @@ func (d *call) pause(v verdict) error {
 	if err := endOf(d.ctx); err != nil {
 		return err
 	}
-	policy := d.client.opts.Retry
-	if v.then == stepAccepted && d.dialect.Accepted == AcceptedPoll && (!d.visit || v.row == rowPollElsewhere) {
+	if d.startsPoll(v) {
 		if err := d.startPoll(); err != nil {
 			return err
 		}
 	}
-	wait, tooLong := d.nextWait(v)
-	switch {
-	case tooLong:
-		return d.enough(fmt.Errorf("%w: the provider asks to wait until %s", ErrExhausted, d.retryAt.UTC().Format(time.RFC3339)))
-	case d.tries >= policy.maxAttempts():
-		return d.enough(fmt.Errorf("%w after %d in this call", ErrExhausted, d.tries))
-	case d.tries > 0 && !policy.NoBudget && !d.client.budgets.take(originOf(d.wire.URL), time.Now()):
-		return d.enough(ErrBudget)
+	wait, err := d.nextPause(v, d.fits)
+	if err != nil {
+		return err
 	}
-	if err := d.fits(wait); err != nil {
-		return d.enough(err)
-	}
-	d.client.traceWaiting(d.head.Key, wait)
+	d.tracer.waiting(d.head.Key, wait)
 	return d.sleep(wait)
 }
 
-// fits tells whether a wait ends while there is still something to wait for.
-func (d *call) fits(wait time.Duration) error {
-	if deadline, ok := d.ctx.Deadline(); ok && time.Until(deadline) <= wait {
-		return fmt.Errorf("idem: the next attempt is due after the caller's deadline: %w", context.DeadlineExceeded)
-	}
-	if time.Since(d.began)+wait > d.client.opts.Retry.maxElapsed() {
-		return fmt.Errorf("%w: the next attempt is due after %v", ErrExhausted, d.client.opts.Retry.maxElapsed())
-	}
-	next := wallClock().Add(wait)
-	if end := d.expires(); !end.IsZero() && !next.Before(end) {
-		return fmt.Errorf("%w before the next attempt is due", ErrExpired)
-	}
-	if end, ends := d.windowEnd(); ends && !next.Before(end) {
-		return fmt.Errorf("%w: the next attempt is due after the window", ErrExhausted)
-	}
-	return nil
+func (d *call) outcome(why error) outcome {
+	o := d.pass.outcome(d.in, why)
+	o.key, o.name, o.attempts = d.head.Key, d.head.Intent, d.head.Attempts
+	o.fate, o.entry = d.fate(), d.entries.entry(d.head)
+	return o
 }
 
-// nextWait is how long to wait before the next attempt: as the backoff says, or as the
-// provider asks, which is then kept as RetryAt.
-func (d *call) nextWait(v verdict) (wait time.Duration, tooLong bool) {
-	backoff := d.delays.next()
-	hint, hinted := time.Duration(0), false
-	if d.last {
-		limited := d.answer.status == http.StatusTooManyRequests || d.answer.status == http.StatusServiceUnavailable
-		hint, hinted = readHint(d.answer.header, limited, time.Now())
+// fate is what is known of the intent, all attempts considered.
+func (d *call) fate() Fate {
+	switch {
+	case d.head.Fate == FateDone:
+		return FateDone
+	case d.before.any():
+		return FateUnknown
 	}
-	if d.asked > 0 {
-		hint, hinted, d.asked = d.asked, true, 0
-	}
-	wait, tooLong = d.client.opts.Retry.wait(backoff, min(hint, longestHint), hinted)
-	switch v.then {
-	case stepInFlight:
-		wait = max(wait, d.dialect.InFlightDelay)
-	case stepFollow:
-		wait = 0
-		if hinted { // RFC 9110 §10.2.3: the least time before the redirected request
-			wait = min(hint, longestHint)
-		}
-		d.hop = sameOriginLocation(d.answer.from(d.wire), d.answer.header.Get("Location"))
-	}
-	if hinted {
-		d.retryAt = wallClock().Add(wait)
-	}
-	return wait, tooLong
+	return FateNotDone
 }
 
-// longestHint keeps a Retry-After in the year 9999 from parking an entry for good,
-// where no window would end it earlier.
-const longestHint = 7 * 24 * time.Hour
-
-func (d *call) sleep(wait time.Duration) error {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-d.ctx.Done():
-		return endOf(d.ctx)
+func (d *call) storeFailed(err error) outcome {
+	o := d.outcome(err)
+	if o.fate == FateNotDone {
+		o.fate = FateUnknown
 	}
+	return o
 }
 
-// hookContext is what hooks and Base get of the caller's context.
-func (d *call) hookContext() context.Context {
-	ctx := context.Context(belowContext{d.ctx})
-	if _, given := AccountFrom(ctx); !given && d.head.Account != "" {
-		ctx = WithAccount(ctx, d.head.Account)
-	}
-	return ctx
-}
-
-// expecting adds the names that the journal withheld from an entry's first request,
-// each of which must stand on every attempt.
-func (w withheld) expecting(headers, query []string) withheld {
-	w.Headers = slices.Compact(slices.Sorted(slices.Values(slices.Concat(w.Headers, headers))))
-	w.Query = slices.Compact(slices.Sorted(slices.Values(slices.Concat(w.Query, query))))
-	return w
-}
-
-func (d *call) scrub(err error) error {
-	return scrubError(err, append(d.live.secrets(), d.fresh...))
-}
-
-func statusOf(a *answer) int {
-	if a == nil {
-		return 0
-	}
-	return a.status
-}
-
-func sumOf(b []byte) []byte {
-	sum := sha256.Sum256(b)
-	return sum[:]
+func isStoreError(err error) bool {
+	var broke *storeError
+	return errors.As(err, &broke)
 }

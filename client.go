@@ -16,12 +16,13 @@ type Client struct {
 	ks       Keystore
 	owned    bool // Close closes ks
 	hub      *hub
-	codec    codec
+	entries  *entries
+	tracer   tracer
 	base     http.RoundTripper
 	ownBase  *http.Transport // nil: Base is the caller's
 	breakers *breakers
 	budgets  *budgets
-	sweeper  sweeper
+	sweeper  *sweeper
 
 	life context.Context // ends with Close
 	end  context.CancelCauseFunc
@@ -62,7 +63,9 @@ func New(ks Keystore, opts *Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{opts: o, ks: ks, base: o.Base, codec: codec{seal: o.Seal, unseal: o.Unseal}, budgets: newBudgets()}
+	c := &Client{opts: o, ks: ks, base: o.Base, tracer: tracer{o.Trace, o.Logger}, budgets: newBudgets()}
+	c.entries = &entries{ks: ks, scope: o.Scope, sealer: sealer{seal: o.Seal, unseal: o.Unseal}}
+	c.sweeper = &sweeper{entries: c.entries, tolerance: o.Dialect.margin()}
 	c.life, c.end = context.WithCancelCause(context.Background())
 	if c.base == nil {
 		c.ownBase = newBase()
@@ -108,95 +111,62 @@ func (c *Client) serveIntent(in *intent, err error) outcome {
 	case in.skip:
 		return c.skip(in)
 	case in.read:
-		d := c.readCall(in)
-		defer d.release()
-		return c.drive(d)
+		return c.serveRead(in)
 	}
-	d, out := c.begin(in) // adopt or mint the key, take the claim, commit
+	d, o := c.begin(in) // adopt or mint the key, take the claim, commit
 	if d == nil {
-		return out // recalled, mismatched, in doubt, …
+		return o // recalled, mismatched, in doubt, …
 	}
 	defer d.release()
-	defer d.leaveDoubt(&out)
-	out = c.drive(d)
-	return out
+	defer d.leaveDoubt(&o)
+	o = d.drive()
+	return o
 }
 
-// drive sends until the end is known or this pass is over. Do, Transport, Resume
+// drive sends until the end is known or this pass is over. Do, Transport, Batch, Resume
 // and Run all come through here.
-func (c *Client) drive(d *call) outcome {
+func (d *call) drive() outcome {
 	if err := d.honourRetryAt(); err != nil {
-		return d.giveUp(err)
+		return d.ends.giveUp(err)
 	}
 	for {
-		if err := d.barred(); err != nil { // canceled, closed, expired, window closed
-			return d.giveUp(err)
+		if err := d.whyStop(); err != nil { // canceled, closed, expired, window closed
+			return d.ends.giveUp(err)
 		}
-		report, err := d.admit() // the breaker
+		report, err := d.admit(d.fits) // the breaker
 		if err != nil {
-			return d.giveUp(err)
+			return d.ends.giveUp(err)
 		}
 		if err := d.markSent(); err != nil { // durable before a byte can leave
 			report(neutral)
 			return d.storeFailed(err)
 		}
-		t, v := d.try(report)
-		if t.barred != nil {
-			return d.giveUp(t.barred)
+		t, v := d.try(d, d.judge, report)
+		if t.stopped != nil {
+			return d.ends.giveUp(t.stopped)
 		}
-		switch v.then {
+		switch v = d.learn(t, v); v.then {
 		case stepSettle:
-			return d.settle(v)
+			if o, over := d.ends.settle(v); over {
+				return o
+			}
 		case stepReturn:
-			return d.refusedAtDoor(v)
+			return d.ends.door(v)
 		case stepFail:
-			return d.giveUp(t.err)
+			return d.ends.giveUp(t.err)
 		case stepStop:
 			return d.stop(v)
 		case stepAmbiguous:
 			return d.ambiguous(v.reason(), causeOf(v.why))
-		case stepDecode:
-			if out, over := d.decode(v); over {
-				return out
-			}
 		case stepFetch:
-			if out, over := d.fetch(v); over {
-				return out
+			if o, over := d.fetch(); over {
+				return o
 			}
 		}
 		if err := d.pause(v); err != nil { // stepRetry, stepInFlight, stepAccepted, stepFollow
-			return d.giveUp(err)
+			return d.ends.giveUp(err)
 		}
 	}
-}
-
-// try makes one attempt and judges it. The breaker hears of every attempt that it
-// let through, also if Base or a hook panics.
-func (d *call) try(report func(health)) (tried, verdict) {
-	defer report(neutral) // the first report counts
-	began := time.Now()
-	t := d.attempt()
-	if t.barred != nil {
-		return t, verdict{}
-	}
-	v := d.judge(t)
-	if t.answer != nil && t.answer.cut != nil && d.ctx.Err() != nil {
-		v.strained = false // the caller's end cut it, which says nothing about the provider
-	}
-	switch {
-	case v.strained:
-		report(failed)
-	case t.answer != nil && v.row != rowCut.row:
-		report(healthy)
-	}
-	return t, d.learn(t, v, time.Since(began))
-}
-
-func (d *call) judge(t tried) verdict {
-	if d.visit {
-		return d.judgePoll(t)
-	}
-	return judge(d.dialect, d.facts(), t)
 }
 
 // Transport returns the client as a RoundTripper, to put under an SDK. It returns

@@ -60,11 +60,11 @@ func (c *Client) doubt(in *intent) doubt {
 // it is most likely the same, sent again by a loop around us.
 func (c *Client) inDoubt(in *intent) error {
 	for _, key := range doubtsOf(c.doubt(in)) {
-		f, err := c.read(in.ctx, Ref{Scope: c.opts.Scope, Key: string(key)})
+		f, err := c.entries.byKey(in.ctx, key)
 		switch {
 		case errors.Is(err, ErrNotFound): // withdrawn since
 			clearDoubt(key)
-		case err == nil && f.head.State == StateSettled && f.head.Fate == FateNotDone:
+		case err == nil && f.head.settledNotDone():
 			clearDoubt(key)
 		case err == nil:
 			return &doubtError{key: key, fate: f.head.Fate}
@@ -80,7 +80,7 @@ func (c *Client) inDoubt(in *intent) error {
 // ends when WithKey has continued it to its end. It runs deferred: also a panic
 // leaves Unknown.
 func (d *call) leaveDoubt(o *outcome) {
-	anonymous := d.in.name == "" && d.in.key == ""
+	anonymous := !d.in.named()
 	if anonymous && !o.final && o.fate != FateNotDone {
 		setDoubt(d.client.doubt(d.in), d.head.Key)
 	}

@@ -121,7 +121,7 @@ func prepareTries(ctx context.Context, name string, tries []Try) ([]preparedTry,
 // the account of its own request; all of them if there is none.
 func holderAmong(list []preparedTry) ([]preparedTry, error) {
 	for i, t := range list {
-		f, err := t.client.find(t.in)
+		f, err := t.client.entries.find(t.in)
 		switch {
 		case errors.Is(err, ErrNotFound):
 		case err != nil:

@@ -84,3 +84,8 @@ func hashValues(h hash.Hash, values []string) {
 		hashText(h, v)
 	}
 }
+
+func sumOf(b []byte) []byte {
+	sum := sha256.Sum256(b)
+	return sum[:]
+}

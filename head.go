@@ -11,11 +11,11 @@ import (
 // head is the part of an entry that changes, as JSON so that it may grow: a
 // release ignores members it doesn't know, and an absent member is zero.
 type head struct {
-	Key         Key
-	Scope       string
-	Intent      string `json:",omitempty"`
-	Account     string `json:",omitempty"`
-	AccountGift bool   `json:",omitempty"` // the account came from WithAccount, not from Options
+	Key            Key
+	Scope          string
+	Intent         string `json:",omitempty"`
+	Account        string `json:",omitempty"`
+	AccountPerCall bool   `json:"AccountGift,omitempty"` // the account came from WithAccount, not from Options
 
 	State  State
 	Fate   Fate   `json:",omitempty"`

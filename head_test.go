@@ -14,7 +14,7 @@ import (
 func goldenHead() *head {
 	at := time.Date(2026, 11, 29, 12, 0, 0, 5, time.UTC)
 	return &head{
-		Key: "018f-key", Scope: "stripe", Intent: "order-1", Account: "acct", AccountGift: true,
+		Key: "018f-key", Scope: "stripe", Intent: "order-1", Account: "acct", AccountPerCall: true,
 		State: 1, Fate: 2, Cause: "window", Status: 201, KeySource: 1, Parent: "018f-old",
 		Method: "POST", URL: "https://api.example/v1/charges", Fingerprint: []byte{1, 2, 3},
 		Created: at, FirstSent: at, RetryAt: at, RetryEpoch: 3, Settled: at, Expires: at, Attempts: 3,

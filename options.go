@@ -164,6 +164,16 @@ func (o *Options) validate() error {
 	return refuseRetrier(o.Base)
 }
 
+// keepFor is how long a settled entry is kept: an SDK mints a key for each of its
+// calls and asks for it again only while it retries.
+func (o *Options) keepFor(h *head) time.Duration {
+	bySDK := h.KeySource == keySDK && h.Intent == "" && !h.Queued
+	if bySDK && h.Window != Forever {
+		return h.Window
+	}
+	return o.Keep
+}
+
 // longestWindow is the longest finite window among d and its routes.
 func (d Dialect) longestWindow() time.Duration {
 	longest := time.Duration(0)

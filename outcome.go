@@ -68,8 +68,7 @@ func (o outcome) presentable() bool {
 
 // storeBroke tells an outcome that isn't durable, whatever the provider said.
 func (o outcome) storeBroke() bool {
-	var s *storeError
-	return errors.As(o.why, &s)
+	return isStoreError(o.why)
 }
 
 func (o outcome) result(err error) Result {
@@ -111,13 +110,6 @@ func (o outcome) failure() *Error {
 		o.in.fill(o.result(e))
 	}
 	return e
-}
-
-// fill gives the Result to WithResult's pointer.
-func (in *intent) fill(r Result) {
-	if p, ok := in.ctx.Value(resultPointerKey).(*Result); ok && p != nil {
-		*p = r
-	}
 }
 
 // storeError marks a failure of the keystore, which makes what it concerns not

@@ -1,209 +1,277 @@
 package idem
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
-	"slices"
-	"strconv"
 	"time"
 )
 
-// call is one driver's pass over one entry.
-type call struct {
+// pass is one go at one request: it sends, waits and sends again, as long as whoever
+// drives it says so. It knows no journal.
+type pass struct {
 	client  *Client
-	in      *intent // nil on Resume and Run
 	op      string
-	plain   bool // a read: no entry
-	carried bool // by Resume or Run: never withdrawn, told to Settled
+	parent  context.Context // the caller's
+	ctx     context.Context // parent, ended also by Close and by the loss of the claim
+	unhook  func()
+	account string // whose credentials hooks are to add; "" if nobody said
 
-	parent context.Context // the caller's
-	ctx    context.Context // parent, ended also by Close
-	unhook func()
-	claim  Claim
+	reads   bool         // of a GET or its kin, by which nothing can happen
+	dialect Dialect      // today's
+	wire    *wireRequest // what every attempt sends, key in place
+	live    withheld     // the credentials of today's request
+	fresh   []string     // secrets that Authorize added to the last attempt
+	limit   int64        // how much of an answer is read at once, in bytes
 
-	head *head
-	rev  uint64
-	wire *wireRequest // the journaled bytes, key in place
-	live withheld
+	hop     *url.URL // where the next attempt goes; nil: to the request's own URL
+	polling bool     // the hop is a GET: a poll, or the fetch of a resource
 
-	fresh []string // secrets that Authorize added to the last attempt
+	delays  *delays
+	began   time.Time
+	tries   int           // in this pass
+	asked   time.Duration // a wait that a batch item's answer asked for
+	retryAt time.Time
+	gaveUp  bool // the pass ended by itself: its caller would still wait, and sees the last answer
 
-	dialect     Dialect       // today's
-	before      bool          // see facts
-	cargo       *cargo        // of a batch's call, else nil
-	itemsBefore bool          // an earlier call may have applied one of the cargo's items
-	claimAs     Key           // the key whose claim is taken, if it isn't the entry's own
-	asked       time.Duration // a wait that an item's answer asked for
-	follows     bool          // a batch's call after one that settled something
-	hop         *url.URL      // where the next attempt goes, nil: to the intent's URL
-	visit       bool          // the hop is a GET: a poll, a fetch
-	retryAt     time.Time
-	patience    bool // pause gave up, not the caller
-	delays      *delays
-	began       time.Time
-	tries       int // in this pass
-	answer      *answer
-	last        bool // answer is of the last attempt
-	lastErr     error
-	verdict     verdict
+	answer  *answer
+	last    bool // answer is of the last attempt
+	lastErr error
+	verdict verdict
+	cutSum  []byte // of a body that looked cut: the same again is whole
 }
 
-// newCall is the pass that creates an entry: everything that the intent pins, nothing
-// written yet.
-func (c *Client) newCall(in *intent, key Key) (*call, error) {
-	w := *in.wire
-	w.Header = in.wire.Header.Clone()
-	u := *in.wire.URL
-	w.URL = &u
-	if in.keyed && in.req != nil {
-		if err := in.dialect.place(&w, key); err != nil {
-			return nil, err
-		}
-	}
-	now := wallClock()
-	sight, err := c.sight(in.ctx, now)
-	if err != nil {
-		return nil, &storeError{err}
-	}
-	d := c.pass(in.op, in.ctx)
-	d.in, d.dialect, d.live, d.wire = in, in.dialect, in.live, &w
-	d.head = &head{
-		Key: key, Scope: c.opts.Scope, Intent: in.name, Account: in.account, AccountGift: in.gift,
-		State: StatePending, KeySource: in.source,
-		Method: w.Method, URL: w.URL.String(), Fingerprint: in.sum,
-		Created: now, FirstSent: now, Expires: in.expires, Epoch: sight.Epoch,
-		Dialect: in.dialect.Name, Placement: in.dialect.Placement, Unkeyed: !in.keyed, WireKey: in.dialect.wireForm(key),
-		Window: in.dialect.window(), Margin: in.dialect.margin(),
-		WithheldHeaders: in.live.Headers, WithheldParams: in.live.Query,
-		Queued: in.queued, Reserved: in.req == nil, Conditional: conditional(&w), Batch: in.batch, Item: in.item,
-	}
-	if in.queued {
-		d.head.FirstSent, d.head.Epoch = time.Time{}, 0
-	}
-	return d, nil
+func (c *Client) newPass(op string, ctx context.Context) pass {
+	p := pass{client: c, op: op, parent: ctx, limit: c.opts.MaxResult, delays: newDelays(c.opts.Retry), began: time.Now()}
+	p.ctx, p.unhook = c.within(ctx)
+	return p
 }
 
-// conditional tells a request whose own precondition keeps a late resend from
-// overwriting what came after it (RFC 9110 §13.1).
-func conditional(w *wireRequest) bool {
-	return w.Header.Get("If-Match") != "" || w.Header.Get("If-None-Match") != "" || w.Header.Get("If-Unmodified-Since") != ""
-}
-
-// pass starts a call without an entry.
-func (c *Client) pass(op string, ctx context.Context) *call {
-	d := &call{client: c, op: op, parent: ctx, delays: newDelays(c.opts.Retry), began: time.Now()}
-	d.ctx, d.unhook = c.within(ctx)
-	return d
-}
-
-// readCall is a pass for GET and its kin, which have no entry.
-func (c *Client) readCall(in *intent) *call {
-	d := c.pass(in.op, in.ctx)
-	d.in, d.plain, d.dialect, d.live, d.wire = in, true, in.dialect, in.live, in.wire
-	d.head = &head{Method: in.wire.Method, URL: in.wire.URL.String(), Account: in.account}
-	return d
-}
-
-// openCall is a pass over an entry that exists.
-func (c *Client) openCall(in *intent, f held) *call {
-	d := c.pass(in.op, in.ctx)
-	d.in, d.head, d.live, d.dialect = in, f.head, in.live, in.dialect
-	return d
-}
-
-// load takes over what the journal has, under the claim.
-func (d *call) load(f held) error {
-	d.head, d.rev = f.head, f.rec.Rev
-	d.before = !d.head.FirstSent.IsZero() || d.head.Fate == FateDone
-	if d.head.Reserved {
-		d.dialect = d.client.opts.Dialect
-		return nil
-	}
-	m, err := d.client.codec.openMessage(f.rec, partRequest, f.rec.Request)
-	if err != nil {
-		return err
-	}
-	if d.wire, err = wireOf(m); err != nil {
-		return fmt.Errorf("idem: entry %s: %w: %v", d.head.Key, ErrCorrupt, err)
-	}
-	if d.head.Call != "" {
-		return fmt.Errorf("%w: its call %s carries it", ErrConflict, d.head.Call)
-	}
-	d.live = d.live.expecting(d.head.WithheldHeaders, d.head.WithheldParams)
-	d.dialect, _ = d.client.opts.Dialect.route(d.wire.Method, d.wire.URL.EscapedPath())
-	if d.head.PollURL != "" {
-		return d.visitPoll(d.head.PollURL)
-	}
-	return nil
-}
-
-func claimID(scope string, key Key) string {
-	return strconv.Itoa(len(scope)) + ":" + scope + string(key)
-}
-
-// take claims the entry. A call that comes back from below, out of a hook of the
-// call that drives the entry, would wait for itself.
-func (d *call) take(wait bool) error {
-	id := claimID(d.head.Scope, cmp.Or(d.claimAs, d.head.Key))
-	if slices.Contains(driving(d.ctx), id) {
-		return fmt.Errorf("%w: the call was made from within the one that drives the entry", ErrConflict)
-	}
-	claim, err := d.client.ks.Claim(d.ctx, id, wait)
-	if err != nil {
-		if ended := endOf(d.ctx); ended != nil {
-			return ended
-		}
-		return err
-	}
-	d.claim = claim
-	d.endWith(claim.Lost())
-	d.ctx = withDriving(d.ctx, id)
-	return nil
-}
-
-// endWith ends the call when its claim is lost, in stores where that can happen.
-func (d *call) endWith(lost <-chan struct{}) {
-	if lost == nil {
-		return
-	}
-	ctx, cancel := context.WithCancelCause(d.ctx)
-	d.ctx = ctx
-	go func() {
-		select {
-		case <-lost:
-			cancel(fmt.Errorf("%w: the claim was lost", ErrConflict))
-		case <-ctx.Done():
-		}
-	}()
-}
-
-// release gives the entry to the next driver. A body that is still to be read keeps
-// the call's context until its end.
-func (d *call) release() {
-	if d.claim != nil {
-		d.claim.Release()
-	}
-	if d.answer != nil {
-		if s, ok := d.answer.rest.(*stream); ok {
-			ended := s.done
-			s.done = func() { ended(); d.unhook() }
+// end gives the context up. A body that is still to be read keeps it until its end.
+func (p *pass) end() {
+	if p.answer != nil {
+		if s, ok := p.answer.rest.(*stream); ok {
+			ended, unhook := s.done, p.unhook
+			s.done = func() { ended(); unhook() }
 			return
 		}
 	}
-	d.unhook()
+	p.unhook()
 }
 
-// guard gives the entry back if f panics, as long as no deferred release does.
-func (d *call) guard(f func()) {
-	ended := false
-	defer func() {
-		if !ended {
-			d.leaveDoubt(&outcome{})
-			d.release()
-		}
-	}()
-	f()
-	ended = true
+// try makes one attempt and judges it. The breaker hears of every attempt that it let
+// through, also if Base or a hook panics.
+func (p *pass) try(s sender, judge func(tried) verdict, report func(health)) (tried, verdict) {
+	defer report(neutral) // the first report counts
+	began := time.Now()
+	t := p.attempt(s)
+	if t.stopped != nil {
+		return t, verdict{}
+	}
+	t.elapsed = time.Since(began)
+	v := judge(t)
+	if t.cut() && p.ctx.Err() != nil {
+		v.failing = false // the caller's end cut it, which says nothing about the provider
+	}
+	switch {
+	case v.failing:
+		report(failed)
+	case t.answer != nil && v.row != rowCut:
+		report(healthy)
+	}
+	p.keep(t, v)
+	return t, v
 }
+
+// keep takes in what an attempt brought.
+func (p *pass) keep(t tried, v verdict) {
+	p.tries++
+	p.last, p.lastErr, p.verdict = t.answer != nil, t.err, v
+	p.retryAt = time.Time{}
+	if !p.polling {
+		p.hop = nil
+	}
+	if t.answer == nil {
+		return
+	}
+	p.answer.closeRest()
+	p.answer = t.answer
+	if t.cut() {
+		p.lastErr = t.answer.cut
+	}
+}
+
+// admit asks the breaker, and waits for its probe if the caller's deadline allows.
+func (p *pass) admit(fits func(time.Duration) error) (report func(health), err error) {
+	group := p.client.breakers.group(p.wire.request(p.hookContext()))
+	for {
+		report, retryAt, err := p.client.breakers.allow(group, time.Now())
+		if err == nil {
+			return report, nil
+		}
+		wait := time.Until(retryAt)
+		if _, limited := p.ctx.Deadline(); !limited || fits(wait) != nil {
+			p.retryAt = retryAt.Round(0)
+			return nil, err
+		}
+		if err := p.sleep(wait); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// nextPause is how long to wait before the next attempt; or why there is none.
+func (p *pass) nextPause(v verdict, fits func(time.Duration) error) (time.Duration, error) {
+	policy := p.client.opts.Retry
+	wait, tooLong := p.nextWait(v)
+	switch {
+	case tooLong:
+		return 0, p.enough(p.waitTooLong())
+	case p.tries >= policy.maxAttempts():
+		return 0, p.enough(fmt.Errorf("%w after %d in this call", ErrExhausted, p.tries))
+	case p.tries > 0 && !p.mayRetry():
+		return 0, p.enough(ErrBudget)
+	}
+	if err := fits(wait); err != nil {
+		return 0, p.enough(err)
+	}
+	return wait, nil
+}
+
+func (p *pass) mayRetry() bool {
+	return p.client.opts.Retry.NoBudget || p.client.budgets.take(originOf(p.wire.URL), time.Now())
+}
+
+// enough marks that the pass ends though its caller would still wait: the last answer
+// is then the caller's to see.
+func (p *pass) enough(why error) error {
+	p.gaveUp = true
+	return why
+}
+
+func (p *pass) waitTooLong() error {
+	return fmt.Errorf("%w: the provider asks to wait until %s", ErrExhausted, p.retryAt.UTC().Format(time.RFC3339))
+}
+
+// fits tells whether a wait ends while there is still something to wait for.
+func (p *pass) fits(wait time.Duration) error {
+	if deadline, ok := p.ctx.Deadline(); ok && time.Until(deadline) <= wait {
+		return fmt.Errorf("idem: the next attempt is due after the caller's deadline: %w", context.DeadlineExceeded)
+	}
+	if limit := p.client.opts.Retry.maxElapsed(); time.Since(p.began)+wait > limit {
+		return fmt.Errorf("%w: the next attempt is due after %v", ErrExhausted, limit)
+	}
+	return nil
+}
+
+// nextWait is how long to wait before the next attempt: as the backoff says, or as the
+// provider asks, which is then kept as RetryAt.
+func (p *pass) nextWait(v verdict) (wait time.Duration, tooLong bool) {
+	hint, hinted := p.hint()
+	wait, tooLong = p.client.opts.Retry.wait(p.delays.next(), min(hint, longestHint), hinted)
+	switch v.then {
+	case stepInFlight:
+		wait = max(wait, p.dialect.InFlightDelay)
+	case stepFollow:
+		wait = 0
+		if hinted { // RFC 9110 §10.2.3: the least time before the redirected request
+			wait = min(hint, longestHint)
+		}
+		p.hop = sameOriginLocation(p.answer.from(p.wire), p.answer.header.Get("Location"))
+	}
+	if hinted {
+		p.retryAt = wallClock().Add(wait)
+	}
+	return wait, tooLong
+}
+
+// hint is the wait that the provider asks for.
+func (p *pass) hint() (wait time.Duration, hinted bool) {
+	if asked := p.asked; asked > 0 {
+		p.asked = 0
+		return asked, true
+	}
+	if !p.last {
+		return 0, false
+	}
+	status := p.answer.status
+	limited := status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
+	return readHint(p.answer.header, limited, time.Now())
+}
+
+// longestHint keeps a Retry-After in the year 9999 from parking an entry for good,
+// where no window would end it earlier.
+const longestHint = 7 * 24 * time.Hour
+
+func (p *pass) sleep(wait time.Duration) error {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-p.ctx.Done():
+		return endOf(p.ctx)
+	}
+}
+
+// hookContext is what hooks and Base get of the caller's context.
+func (p *pass) hookContext() context.Context {
+	ctx := context.Context(belowContext{p.ctx})
+	if _, given := AccountFrom(ctx); !given && p.account != "" {
+		ctx = WithAccount(ctx, p.account)
+	}
+	return ctx
+}
+
+func (p *pass) scrub(err error) error {
+	return scrubError(err, append(p.live.secrets(), p.fresh...))
+}
+
+// info is what Trace hears of an attempt that has no entry.
+func (p *pass) info(t tried, v verdict) AttemptInfo {
+	return AttemptInfo{
+		Number: p.tries, Status: statusOf(t.answer), Fate: v.fate, Verdict: v.row.String(), Elapsed: t.elapsed, Err: t.err,
+	}
+}
+
+func statusOf(a *answer) int {
+	if a == nil {
+		return 0
+	}
+	return a.status
+}
+
+// explain joins why a pass stopped with what the last attempt met.
+func (p *pass) explain(why error) error {
+	if p.lastErr != nil && !errors.Is(why, p.lastErr) {
+		return fmt.Errorf("%w: %w", why, p.lastErr)
+	}
+	if p.last && !errors.Is(why, ErrSettled) {
+		return fmt.Errorf("%w (status %d)", why, p.answer.status)
+	}
+	return why
+}
+
+// outcome is what the pass alone can tell.
+func (p *pass) outcome(in *intent, why error) outcome {
+	return outcome{
+		in: in, op: p.op, attempts: p.tries, answer: p.answer, last: p.last, why: why,
+		retryAt: p.retryAt, replayed: p.verdict.replayed,
+	}
+}
+
+// A pass by itself is a sender that nothing but its context stops.
+
+func (p *pass) next() (w *wireRequest, ours bool) {
+	w = new(wireRequest)
+	*w = *p.wire
+	return w, true
+}
+
+func (p *pass) whyStop() error { return endOf(p.ctx) }
+
+func (p *pass) expired() error { return nil }
+
+func (p *pass) attemptTime() time.Duration { return p.client.opts.Retry.attemptTimeout() }

@@ -4,25 +4,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 )
 
-// recall answers from the journal, without network. again means that the name was
+// recall answers from the journal, without network. errMoved means that the name was
 // forgotten meanwhile.
-func (c *Client) recall(in *intent, f held) (o outcome, again bool) {
-	f, err := c.read(in.ctx, Ref{Scope: f.head.Scope, Key: string(f.head.Key), Bodies: true})
+func (c *Client) recall(in *intent, f held) (outcome, error) {
+	f, err := c.entries.whole(in.ctx, f.head.Key)
 	switch {
 	case errors.Is(err, ErrNotFound), err == nil && f.head.State != StateSettled:
-		return outcome{}, true
+		return outcome{}, errMoved
 	case err != nil:
-		return c.fail(in, f, err), false
+		return c.fail(in, f, err), nil
 	}
-	return c.recallFrom(in, f), false
+	return c.recallFrom(in, f), nil
 }
 
 // recallFrom is the answer that stands in a settled entry.
 func (c *Client) recallFrom(in *intent, f held) outcome {
-	d := c.openCall(in, f)
-	defer d.release()
+	d := c.newCall(in.op, in.ctx)
+	defer d.end()
+	d.serves(in)
 	d.head, d.rev = f.head, f.rec.Rev
 	if err := d.adopt(in); err != nil {
 		return d.unsaved(d.outcome(nil), err)
@@ -30,11 +32,11 @@ func (c *Client) recallFrom(in *intent, f held) outcome {
 	clearDoubt(f.head.Key)
 	o := d.outcome(nil)
 	o.fate, o.recalled = f.head.Fate, true
-	a, trimmed, err := c.recalled(f)
-	o.answer, o.trimmed = a, trimmed
+	a, err := c.entries.answer(f)
+	o.answer, o.trimmed = a, f.head.trimmed()
 	switch {
 	case err != nil:
-		o.why = err
+		o.why, o.trimmed = err, false
 	case f.head.Cause != "":
 		o.why = fmt.Errorf("%w: %s", causeError(f.head.Cause), f.head.Reason)
 	case o.answer == nil:
@@ -45,23 +47,26 @@ func (c *Client) recallFrom(in *intent, f held) outcome {
 	return o
 }
 
-// recalled rebuilds the stored answer; where its body isn't kept, the first Read
-// says so, for an empty body would look like an answer.
-func (c *Client) recalled(f held) (a *answer, trimmed bool, err error) {
+// trimmed tells a result whose body isn't kept.
+func (h *head) trimmed() bool { return h.Trimmed || h.TooLarge && h.Status != 0 }
+
+// answer rebuilds the stored answer, nil if there is none; where its body isn't kept,
+// the first Read says so, for an empty body would look like an answer.
+func (s *entries) answer(f held) (*answer, error) {
 	h := f.head
 	switch {
 	case h.Status == 0:
-		return nil, h.Trimmed, nil
+		return nil, nil
 	case h.TooLarge:
-		return &answer{status: h.Status, lost: fmt.Errorf("%w to keep: it was over MaxResult or a stream, or the journal was full", ErrBodyTooLarge)}, true, nil
+		return &answer{status: h.Status, lost: fmt.Errorf("%w to keep: it was over MaxResult or a stream, or the journal was full", ErrBodyTooLarge)}, nil
 	case h.Trimmed:
-		return &answer{status: h.Status, lost: fmt.Errorf("idem: the result was swept after Keep: %w", ErrNotFound)}, true, nil
+		return &answer{status: h.Status, lost: fmt.Errorf("idem: the result was swept after Keep: %w", ErrNotFound)}, nil
 	}
-	m, err := c.codec.openMessage(f.rec, partResponse, f.rec.Response)
+	m, err := s.openResponse(f.rec)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	return answerOf(m), false, nil
+	return answerOf(m), nil
 }
 
 // fail is the outcome of a call that ended before it had the right to send.
@@ -74,10 +79,10 @@ func (c *Client) fail(in *intent, f held, err error) outcome {
 	case f.head != nil:
 		o.key, o.attempts, o.retryAt = f.head.Key, f.head.Attempts, f.head.RetryAt
 		o.fate = holderFate(f.head, err)
-		o.entry = c.entryOf(f.head)
+		o.entry = c.entries.entry(f.head)
 	case f.rec.Key != "":
 		o.key = Key(f.rec.Key) // there, but unreadable
-	case in.name == "" && in.key == "" || isOwnRefusal(err):
+	case !in.named() || isOwnRefusal(err):
 		o.fate = FateNotDone
 	}
 	return o
@@ -95,9 +100,11 @@ func (c *Client) failed(op, name string, key Key, f held, why error) *Error {
 
 // isOwnRefusal tells errors after which an absent entry is still known to be absent.
 func isOwnRefusal(err error) bool {
-	var broke *storeError
-	return !errors.As(err, &broke) && (errors.Is(err, ErrExpired) || errors.Is(err, ErrInvalid) || errors.Is(err, ErrFull) ||
-		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded))
+	if isStoreError(err) {
+		return false
+	}
+	return slices.ContainsFunc([]error{ErrExpired, ErrInvalid, ErrFull, context.Canceled, context.DeadlineExceeded},
+		func(own error) bool { return errors.Is(err, own) })
 }
 
 // holderFate is what is known of the intent that has the name or key.
@@ -120,19 +127,19 @@ func (c *Client) refuse(in *intent, err error) outcome {
 	if in.skip {
 		return outcome{in: in, op: in.op, why: err, fate: FateNotDone}
 	}
-	if in.read || in.name == "" && in.key == "" && in.sum == nil {
+	if in.read || !in.named() && in.sum == nil {
 		return outcome{in: in, op: in.op, why: err, fate: FateNotDone}
 	}
-	if in.name == "" && in.key == "" {
+	if !in.named() {
 		if doubtful := c.inDoubt(in); doubtful != nil {
 			o := c.fail(in, held{}, doubtful)
 			o.why = err
 			return o
 		}
 	}
-	f, findErr := c.find(in)
+	f, findErr := c.entries.find(in)
 	switch {
-	case errors.Is(findErr, ErrNotFound) && errors.Is(err, ErrClosed) && (in.name != "" || in.key != ""):
+	case errors.Is(findErr, ErrNotFound) && errors.Is(err, ErrClosed) && in.named():
 		return outcome{in: in, op: in.op, name: in.name, key: in.key, why: err} // another client may be at it
 	case errors.Is(findErr, ErrNotFound):
 		return outcome{in: in, op: in.op, name: in.name, why: err, fate: FateNotDone}

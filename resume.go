@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"sync"
 	"time"
 )
@@ -52,7 +53,7 @@ func (c *Client) Resume(ctx context.Context, opts *ResumeOptions) (Report, error
 	if err := o.validate("ResumeOptions"); err != nil {
 		return Report{}, err
 	}
-	p := c.newPass(ctx, "Resume", o)
+	p := c.newRound(ctx, "Resume", o)
 	report, err := p.run()
 	if err != nil {
 		err = fmt.Errorf("idem: Resume: %w", err)
@@ -65,8 +66,8 @@ const (
 	runInterval        = time.Minute
 )
 
-// pass is one walk over the open entries of a scope.
-type resumePass struct {
+// round is one walk over the open entries of a scope.
+type round struct {
 	client *Client
 	ctx    context.Context
 	op     string
@@ -84,21 +85,21 @@ type resumePass struct {
 	pace  pacer
 }
 
-func (c *Client) newPass(ctx context.Context, op string, o ResumeOptions) *resumePass {
+func (c *Client) newRound(ctx context.Context, op string, o ResumeOptions) *round {
 	if o.Concurrency == 0 {
 		o.Concurrency = defaultConcurrency
 	}
-	return &resumePass{client: c, ctx: ctx, op: op, opts: o, leftNow: map[Key]time.Time{}, each: make(chan struct{}, 1), pace: pacer{rate: o.Rate}}
+	return &round{client: c, ctx: ctx, op: op, opts: o, leftNow: map[Key]time.Time{}, each: make(chan struct{}, 1), pace: pacer{rate: o.Rate}}
 }
 
 // run walks oldest first, with as many workers as the options allow. Entries made
 // after its start are left to the next pass.
-func (p *resumePass) run() (Report, error) {
+func (p *round) run() (Report, error) {
 	ctx, done := p.client.within(p.ctx)
 	defer done()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	sight, err := p.client.sight(ctx, wallClock())
+	sight, err := p.client.sweeper.sight(ctx, wallClock())
 	if err != nil {
 		return p.report, err
 	}
@@ -128,9 +129,9 @@ func (p *resumePass) run() (Report, error) {
 }
 
 // feed hands the open entries to the workers.
-func (p *resumePass) feed(ctx context.Context, work chan<- Record) error {
+func (p *round) feed(ctx context.Context, work chan<- Record) error {
 	start := wallClock()
-	for rec, err := range p.client.ks.Scan(ctx, Query{Scope: p.client.opts.Scope, Lane: LaneOpen}) {
+	for rec, err := range p.client.entries.scan(ctx, LaneOpen, time.Time{}) {
 		if err != nil && !errors.Is(err, ErrCorrupt) {
 			if ended := endOf(ctx); ended != nil {
 				return nil
@@ -154,17 +155,17 @@ func (p *resumePass) feed(ctx context.Context, work chan<- Record) error {
 }
 
 // drive takes one entry through its pass.
-func (p *resumePass) drive(ctx context.Context, rec Record, cancel context.CancelCauseFunc) {
+func (p *round) drive(ctx context.Context, rec Record, cancel context.CancelCauseFunc) {
 	c := p.client
-	h, err := c.codec.openHead(rec)
+	h, err := c.entries.openHead(rec)
 	if err != nil {
 		if !p.idle(&head{Key: Key(rec.Key)}) {
-			p.tell(Entry{Key: Key(rec.Key), Scope: rec.Scope, client: c}, FateUnknown, err)
+			p.tell(Entry{Key: Key(rec.Key), Scope: rec.Scope, entries: c.entries}, FateUnknown, err)
 			p.stays(Key(rec.Key))
 		}
 		return
 	}
-	e := c.entryOf(h)
+	e := c.entries.entry(h)
 	if h.Call != "" || p.idle(h) { // an item goes with its call
 		return
 	}
@@ -185,7 +186,7 @@ func (p *resumePass) drive(ctx context.Context, rec Record, cancel context.Cance
 		p.driveCall(ctx, e, h, cancel)
 		return
 	}
-	o, err := c.resumeEntry(ctx, p.op, rec, h)
+	o, err := c.resumeEntry(ctx, p.op, h)
 	switch {
 	case errors.Is(err, errDriven):
 		p.skip(e, nil)
@@ -197,21 +198,19 @@ func (p *resumePass) drive(ctx context.Context, rec Record, cancel context.Cance
 	default:
 		p.tell(o.entry, o.fate, o.why)
 	}
-	var broke *storeError
-	if errors.As(o.why, &broke) {
+	if isStoreError(o.why) {
 		p.broke(ctx, o.why, cancel)
 	}
 	p.again(o, h)
 }
 
 // driveCall takes a batch's call through its pass.
-func (p *resumePass) driveCall(ctx context.Context, e Entry, h *head, cancel context.CancelCauseFunc) {
+func (p *round) driveCall(ctx context.Context, e Entry, h *head, cancel context.CancelCauseFunc) {
 	err := p.resumeCall(ctx, h)
-	var broke *storeError
 	switch {
 	case errors.Is(err, errDriven):
 		p.skip(e, nil)
-	case errors.As(err, &broke):
+	case isStoreError(err):
 		p.broke(ctx, err, cancel)
 	case err != nil:
 		p.tell(e, FateUnknown, err)
@@ -220,7 +219,7 @@ func (p *resumePass) driveCall(ctx context.Context, e Entry, h *head, cancel con
 }
 
 // broke ends the pass: the journal fails.
-func (p *resumePass) broke(ctx context.Context, err error, cancel context.CancelCauseFunc) {
+func (p *round) broke(ctx context.Context, err error, cancel context.CancelCauseFunc) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -230,7 +229,7 @@ func (p *resumePass) broke(ctx context.Context, err error, cancel context.Cancel
 	cancel(err)
 }
 
-func (p *resumePass) skip(e Entry, err error) {
+func (p *round) skip(e Entry, err error) {
 	p.mu.Lock()
 	p.report.Skipped++
 	p.mu.Unlock()
@@ -239,7 +238,7 @@ func (p *resumePass) skip(e Entry, err error) {
 	}
 }
 
-func (p *resumePass) tell(e Entry, fate Fate, err error) {
+func (p *round) tell(e Entry, fate Fate, err error) {
 	p.mu.Lock()
 	switch {
 	case fate == FateDone:
@@ -253,7 +252,7 @@ func (p *resumePass) tell(e Entry, fate Fate, err error) {
 	p.callEach(e, err)
 }
 
-func (p *resumePass) callEach(e Entry, err error) {
+func (p *round) callEach(e Entry, err error) {
 	if p.opts.Each == nil {
 		return
 	}
@@ -297,7 +296,7 @@ var errDriven = errors.New("idem: another call drives the entry")
 
 // mine guards what was made for another account or dialect from today's credentials.
 func (c *Client) mine(h *head) error {
-	if h.Account != "" && h.Account != c.opts.Account && !h.AccountGift {
+	if h.Account != "" && h.Account != c.opts.Account && !h.AccountPerCall {
 		return fmt.Errorf("%w: made for account %q", ErrAccountChanged, h.Account)
 	}
 	if h.Reserved {
@@ -313,33 +312,37 @@ func (c *Client) mine(h *head) error {
 	return nil
 }
 
-// resumeEntry drives one entry of the journal, if nobody else does.
-func (c *Client) resumeEntry(ctx context.Context, op string, rec Record, h *head) (outcome, error) {
-	if h.AccountGift {
+// holdDue claims an open entry for Resume or Run, and is errDriven where another call
+// has it, has ended it, or was told to wait meanwhile.
+func (c *Client) holdDue(ctx context.Context, op string, h *head) (*call, held, error) {
+	if h.AccountPerCall {
 		ctx = WithAccount(ctx, h.Account)
 	}
-	d := c.pass(op, ctx)
-	d.carried, d.head = true, h
-	defer d.release()
-	defer func() { d.answer.closeRest() }() // nobody reads on
-	if err := d.take(false); err != nil {
-		if errors.Is(err, ErrConflict) {
-			return outcome{}, errDriven
-		}
-		return outcome{}, err
+	d, f, err := c.hold(op, ctx, h, false)
+	switch {
+	case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound):
+		return nil, f, errDriven
+	case err != nil:
+		return nil, f, err
 	}
-	now, err := c.read(ctx, Ref{Scope: rec.Scope, Key: rec.Key, Bodies: true})
-	if errors.Is(err, ErrNotFound) || err == nil && now.rec.Lane != LaneOpen {
-		return outcome{}, errDriven // it ended while we came
+	d.background = true
+	if !f.head.open() || d.waits(f.head) {
+		d.release()
+		return nil, f, errDriven
 	}
-	if err == nil {
-		err = d.load(now)
-	}
+	return d, f, nil
+}
+
+// resumeEntry drives one entry of the journal, if nobody else does.
+func (c *Client) resumeEntry(ctx context.Context, op string, h *head) (outcome, error) {
+	d, f, err := c.holdDue(ctx, op, h)
 	if err != nil {
 		return outcome{}, err
 	}
-	if d.head.RetryAt.After(wallClock()) && d.head.RetryEpoch == d.epoch() {
-		return outcome{}, errDriven // another call drove it meanwhile, and was told to wait
+	defer d.release()
+	defer func() { d.answer.closeRest() }() // nobody reads on
+	if err := d.load(f); err != nil {
+		return outcome{}, err
 	}
 	if d.head.Account == "" && c.opts.Account != "" {
 		err := d.save(func(h *head) { h.Account = c.opts.Account }, nil)
@@ -349,10 +352,11 @@ func (c *Client) resumeEntry(ctx context.Context, op string, rec Record, h *head
 		if err != nil {
 			return d.storeFailed(err), nil
 		}
+		d.account = d.head.Account
 	}
 	o := d.step()
 	if o.entry.State == StateSettled {
-		c.tellOne(d)
+		d.tell()
 	}
 	return o, nil
 }
@@ -360,22 +364,27 @@ func (c *Client) resumeEntry(ctx context.Context, op string, rec Record, h *head
 // step is what a pass does with an entry, by its state.
 func (d *call) step() outcome {
 	switch {
-	case d.head.Reserved:
-		return d.reserved()
 	case d.head.State == StateAmbiguous:
 		return d.reconcile(d.outcome(causeError(d.head.Cause)))
+	case d.head.Reserved:
+		return d.reserved()
 	}
-	return d.client.drive(d)
+	return d.drive()
 }
 
 // reserved can't be sent from here. Whoever reserved it may be sending it now, so
 // that the provider is asked only when the window is over.
 func (d *call) reserved() outcome {
-	if d.head.State == StateAmbiguous {
-		return d.reconcile(d.outcome(causeError(d.head.Cause)))
-	}
 	if err := d.windowClosed(); errors.Is(err, ErrWindowClosed) {
 		return d.ambiguous(err, causeOf(ErrWindowClosed))
 	}
 	return d.outcome(fmt.Errorf("%w: it was reserved for a call made elsewhere", ErrInDoubt))
+}
+
+func pathOf(raw string) (string, error) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return "", err
+	}
+	return u.EscapedPath(), nil
 }

@@ -19,7 +19,7 @@ func (c *Client) Run(ctx context.Context) error {
 	defer stop()
 	left := map[Key]time.Time{} // when Run drove what it left Pending
 	for {
-		p := c.newPass(ctx, "Run", c.opts.Resume)
+		p := c.newRound(ctx, "Run", c.opts.Resume)
 		p.left = left
 		_, err := p.run()
 		switch {
@@ -44,7 +44,7 @@ func (c *Client) Run(ctx context.Context) error {
 
 // idle tells what Run has nothing to do for: what it left a moment ago, and what
 // waits for a person.
-func (p *resumePass) idle(h *head) bool {
+func (p *round) idle(h *head) bool {
 	if p.left == nil {
 		return false
 	}
@@ -62,7 +62,7 @@ func (p *resumePass) idle(h *head) bool {
 }
 
 // again notes an entry that stays, so that Run doesn't come back to it at every wake.
-func (p *resumePass) again(o outcome, h *head) {
+func (p *round) again(o outcome, h *head) {
 	if o.entry.State != StatePending && o.entry.State != StateAmbiguous {
 		return
 	}
@@ -72,13 +72,13 @@ func (p *resumePass) again(o outcome, h *head) {
 	}
 }
 
-func (p *resumePass) stays(key Key) {
+func (p *round) stays(key Key) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.leftNow[key] = time.Now()
 }
 
-func (p *resumePass) due(at time.Time) {
+func (p *round) due(at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.next.IsZero() || at.Before(p.next) {
@@ -87,7 +87,7 @@ func (p *resumePass) due(at time.Time) {
 }
 
 // untilNext is how long Run may sleep.
-func (p *resumePass) untilNext() time.Duration {
+func (p *round) untilNext() time.Duration {
 	if p.next.IsZero() {
 		return runInterval
 	}

@@ -1,7 +1,6 @@
 package idem
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -9,77 +8,25 @@ import (
 	"time"
 )
 
-// beginFailed tells what is known after the commit of a new entry failed: NotDone
-// for a fresh request, if the journal says that the entry isn't there.
-func (d *call) beginFailed(err error) outcome {
-	o := d.outcome(&storeError{err})
-	o.fate = FateUnknown
-	if d.in.name != "" || d.in.key != "" {
-		return o
-	}
-	ctx := context.WithoutCancel(d.ctx)
-	gone := errors.Is(err, ErrFull) || errors.Is(err, ErrClosed)
-	if !gone {
-		gone = d.client.ks.Commit(ctx, Change{OpRemove, Record{Scope: d.head.Scope, Key: string(d.head.Key), Rev: 1}}) == nil
-	}
-	if !gone {
-		_, readErr := d.client.ks.Read(ctx, Ref{Scope: d.head.Scope, Key: string(d.head.Key)})
-		gone = errors.Is(readErr, ErrNotFound)
-	}
-	if gone {
-		o.fate, o.key = FateNotDone, ""
-	}
-	return o
-}
-
-// fate is what is known of the intent, all attempts considered.
-func (d *call) fate() Fate {
-	switch {
-	case d.plain && d.last:
-		return d.verdict.fate
-	case d.head.Fate == FateDone:
-		return FateDone
-	case d.before || d.itemsBefore:
-		return FateUnknown
-	}
-	return FateNotDone
-}
-
-func (d *call) outcome(why error) outcome {
-	o := outcome{
-		in: d.in, op: d.op, key: d.head.Key, name: d.head.Intent, attempts: d.head.Attempts,
-		fate: d.fate(), answer: d.answer, last: d.last, why: why, retryAt: d.retryAt, replayed: d.verdict.replayed,
-	}
-	if !d.plain {
-		o.entry = d.client.entryOf(d.head)
-	}
-	return o
-}
+// A pass over an entry ends in one of five ways: settled, withdrawn, left Pending,
+// Ambiguous, or unsaved.
 
 // settle makes a final answer durable and returns it.
-func (d *call) settle(v verdict) outcome {
-	if d.plain {
-		o := d.outcome(nil)
-		o.final = true
-		return o
-	}
-	if d.cargo != nil {
-		return d.settleCall(v)
-	}
+func (d *call) settle(v verdict) (o outcome, over bool) {
 	cause := ""
-	if v.row == "mismatch" {
+	if v.row == rowMismatch {
 		cause = causeOf(ErrMismatch)
 	}
 	a := d.answer
-	if v.row == rowCut.row { // unkeyed: there is no replay to wait for
+	if v.row == rowCut { // unkeyed: there is no replay to wait for
 		a = nil
 	}
-	return d.finish(v.fate, a, cause)
+	return d.settleWith(v.fate, a, cause), true
 }
 
-// finish settles the entry: in place, or away with it where nobody can ask for it
+// settleWith settles the entry: in place, or away with it where nobody can ask for it
 // again.
-func (d *call) finish(fate Fate, a *answer, cause string) outcome {
+func (d *call) settleWith(fate Fate, a *answer, cause string) outcome {
 	d.head.Fate = fate
 	d.client.at(pointAnswered)
 	err := d.commitEnd(fate, a, cause)
@@ -96,44 +43,31 @@ func (d *call) finish(fate Fate, a *answer, cause string) outcome {
 	default:
 		o.final = true
 	}
-	d.client.traceEnded(o.entry, o.why)
-	return o
-}
-
-// unsaved is the outcome of an answer that isn't durable: Done stays Done, but a
-// refusal may be followed by a resend and an effect.
-func (d *call) unsaved(o outcome, err error) outcome {
-	o.why, o.final = err, false
-	if o.fate == FateNotDone {
-		o.fate = FateUnknown
-	}
-	d.client.traceEnded(o.entry, err)
+	d.tracer.ended(o.entry, o.why)
 	return o
 }
 
 func (d *call) commitEnd(fate Fate, a *answer, cause string) error {
-	c := d.client
 	if d.forgettable() {
-		err := c.ks.Commit(context.WithoutCancel(d.ctx), Change{OpRemove, Record{Scope: d.head.Scope, Key: string(d.head.Key), Rev: d.rev}})
+		err := d.entries.commit(d.writes, d.entries.remove(d.head, d.rev))
 		if err == nil {
-			d.head.State = StateSettled
+			d.head.settle(fate, cause)
 			return nil
 		}
 		if !errors.Is(err, ErrConflict) {
 			return &storeError{err}
 		}
 	}
-	sight, err := c.sight(d.ctx, wallClock())
+	sight, err := d.client.sweeper.sight(d.ctx, wallClock())
 	if err != nil {
 		return &storeError{err}
 	}
 	settle := func(body *answer) error {
 		return d.save(func(h *head) {
-			h.State, h.Fate, h.Cause, h.Settled = StateSettled, fate, cause, wallClock()
-			h.SweepAge = sight.Age + c.keepFor(h)
+			h.settle(fate, cause)
+			h.SweepAge = sight.Age + d.client.opts.keepFor(h)
 			h.TooLarge = a != nil && body == nil
-			h.RetryAt, h.PollURL, h.Call, h.InFlightSince = time.Time{}, "", "", time.Time{}
-			h.Untold = d.carried && c.opts.Settled != nil
+			h.Untold = d.background && d.client.opts.Settled != nil
 			if a != nil {
 				h.Status, h.Trimmed = a.status, false
 			}
@@ -151,82 +85,139 @@ func (d *call) commitEnd(fate Fate, a *answer, cause string) error {
 	return err
 }
 
-// keepFor is how long a settled entry is kept: an SDK mints a key for each of its
-// calls and asks for it again only while it retries.
-func (c *Client) keepFor(h *head) time.Duration {
-	if h.KeySource == keySDK && h.Intent == "" && !h.Queued && h.Window != Forever {
-		return h.Window
-	}
-	return c.opts.Keep
-}
-
 // forgettable tells an entry whose end is returned to the only one who could ask
 // for it.
 func (d *call) forgettable() bool {
-	h := d.head
-	return !d.carried && h.Intent == "" && h.KeySource == keyMinted && !h.Queued &&
-		d.in.key == "" && !d.claim.Contended()
-}
-
-// refusedAtDoor returns a refusal that came before processing. It isn't remembered.
-func (d *call) refusedAtDoor(v verdict) outcome {
-	switch {
-	case d.plain:
-		return d.settle(v)
-	case d.cargo != nil && d.answer.status == http.StatusRequestEntityTooLarge && len(d.cargo.items) > 1:
-		return d.tooLarge(v)
-	case !d.carried:
-		d.patience = true
-		return d.giveUp(fmt.Errorf("idem: refused with status %d", d.answer.status))
-	case d.answer.status == http.StatusUnauthorized || d.answer.status == http.StatusProxyAuthRequired || d.answer.status == http.StatusTooManyRequests:
-		return d.leave(d.outcome(fmt.Errorf("idem: refused with status %d", d.answer.status)))
+	if d.background || d.in.key != "" || d.contended() {
+		return false
 	}
-	return d.settle(v)
+	return d.head.anonymous() && !d.head.Queued
 }
 
-// giveUp ends a pass without an end of the intent.
-func (d *call) giveUp(why error) outcome {
-	o := d.outcome(d.explain(why))
-	notDone := !d.before && !d.itemsBefore && d.head.Fate != FateDone
-	var broke *storeError
+// unsaved is the outcome of an answer that isn't durable: Done stays Done, but a
+// refusal may be followed by a resend and an effect.
+func (d *call) unsaved(o outcome, err error) outcome {
+	o.why, o.final = err, false
+	if o.fate == FateNotDone {
+		o.fate = FateUnknown
+	}
+	d.tracer.ended(o.entry, err)
+	return o
+}
+
+// storeBroke is the outcome of a keystore that failed at this moment.
+func (d *call) storeBroke(err error) outcome {
+	return d.unsaved(d.outcome(nil), &storeError{err})
+}
+
+// door returns a refusal that came before processing. It isn't remembered. In the
+// background a credential or a limit may be other tomorrow; the rest settles.
+func (d *call) door(v verdict) outcome {
+	refused := fmt.Errorf("idem: refused with status %d", d.answer.status)
+	if !d.background {
+		return d.ends.giveUp(d.enough(refused))
+	}
+	switch d.answer.status {
+	case http.StatusUnauthorized, http.StatusProxyAuthRequired, http.StatusTooManyRequests:
+		return d.leave(d.outcome(refused))
+	}
+	o, _ := d.ends.settle(v)
+	return o
+}
+
+// endKind names how a pass ends that has no final answer.
+type endKind uint8
+
+const (
+	endLeft      endKind = iota // stays Pending: whoever finds it next goes on
+	endUnsaved                  // the keystore failed
+	endRefused                  // the provider said to try again, but its last answer is one
+	endWithdrawn                // nothing reached processing, and nobody else counts on the entry
+	endExpired                  // nothing reached processing, and nothing may any more
+	endStranded                 // something may have been processed, and a resend can't tell
+)
+
+// endFor chooses the end of a pass that stops for why.
+func (d *call) endFor(why error) endKind {
 	switch {
-	case d.plain:
-		o.final = d.patience && d.last && d.answer.status < 500 && d.answer.cut == nil
-		return o
-	case errors.As(why, &broke):
-		return d.unsaved(o, why)
-	case notDone && d.last && d.patience && !d.verdict.door && d.verdict.fate == FateNotDone:
-		return d.settle(d.verdict) // the provider said to try again, but it is an answer
-	case notDone && d.mayWithdraw():
-		return d.withdraw(o)
-	case notDone && d.claim.Contended(): // a waiter may have time left
-	case notDone && errors.Is(why, ErrExpired) && d.expires().Equal(d.head.Expires):
-		if d.cargo != nil {
-			return d.expireItems(o)
-		}
-		return d.finish(FateNotDone, nil, causeOf(ErrExpired))
-	case notDone:
+	case isStoreError(why):
+		return endUnsaved
+	case d.fate() == FateNotDone:
+		return d.endUntouched(why)
 	case errors.Is(why, ErrWindowClosed):
-		return d.ambiguous(why, causeOf(ErrWindowClosed))
-	case errors.Is(why, ErrExpired) && d.entryExpired():
-		return d.ambiguous(why, causeOf(ErrExpired))
-	case d.head.Unkeyed && !d.head.Conditional && d.head.PollURL == "":
-		return d.ambiguous(o.why, causeOf(ErrUnkeyed))
+		return endStranded
+	case errors.Is(why, ErrExpired):
+		if d.entryExpired() {
+			return endStranded
+		}
 	}
-	return d.leave(o)
+	if d.head.Unkeyed && !d.head.Conditional && d.head.PollURL == "" {
+		return endStranded
+	}
+	return endLeft
+}
+
+// endUntouched is endFor where nothing reached processing.
+func (d *call) endUntouched(why error) endKind {
+	switch {
+	case d.refused():
+		return endRefused
+	case d.mayWithdraw():
+		return endWithdrawn
+	case d.contended(): // a waiter may have time left
+		return endLeft
+	case errors.Is(why, ErrExpired) && d.expires().Equal(d.head.Expires):
+		return endExpired
+	}
+	return endLeft
+}
+
+// refused tells a last answer that is a refusal after processing.
+func (d *call) refused() bool {
+	return d.gaveUp && d.last && !d.verdict.door && d.verdict.fate == FateNotDone
 }
 
 // mayWithdraw tells whether nobody else counts on the entry.
 func (d *call) mayWithdraw() bool {
-	return !d.carried && !d.head.Queued && d.client.life.Err() == nil && !d.claim.Contended()
+	return !d.background && !d.head.Queued && d.client.life.Err() == nil && !d.contended()
+}
+
+func (d *call) giveUp(why error) outcome {
+	o := d.outcome(d.explain(why))
+	switch d.endFor(why) {
+	case endUnsaved:
+		return d.unsaved(o, why)
+	case endRefused:
+		o, _ = d.settle(d.verdict)
+		return o
+	case endWithdrawn:
+		return d.withdraw(o)
+	case endExpired:
+		return d.settleWith(FateNotDone, nil, causeOf(ErrExpired))
+	case endStranded:
+		return d.ambiguous(d.strandedBy(why))
+	}
+	return d.leave(o)
+}
+
+// strandedBy is why a resend can't tell: the window, the expiry, or that there is no
+// key.
+func (d *call) strandedBy(why error) (reason error, cause string) {
+	switch {
+	case errors.Is(why, ErrWindowClosed):
+		return why, causeOf(ErrWindowClosed)
+	case errors.Is(why, ErrExpired) && d.entryExpired():
+		return why, causeOf(ErrExpired)
+	}
+	return d.explain(why), causeOf(ErrUnkeyed)
 }
 
 // withdraw removes an entry of which no attempt reached processing, and only then
 // says NotDone.
 func (d *call) withdraw(o outcome) outcome {
 	err := d.remove()
-	if errors.Is(err, ErrConflict) && d.cargo == nil {
-		if err = d.merge(context.WithoutCancel(d.ctx), FateNotDone); err == nil {
+	if errors.Is(err, ErrConflict) && d.alone() {
+		if err = d.merge(FateNotDone); err == nil {
 			return d.leave(o) // enqueued meanwhile
 		}
 	}
@@ -234,35 +225,25 @@ func (d *call) withdraw(o outcome) outcome {
 		return d.unsaved(o, &storeError{err})
 	}
 	o.fate, o.key = FateNotDone, d.head.Key
-	if d.patience && d.last && d.verdict.door {
+	if d.gaveUp && d.last && d.verdict.door {
 		o.final = true
 	}
 	o.entry.Fate = FateNotDone
-	d.client.traceEnded(o.entry, o.why)
+	d.tracer.ended(o.entry, o.why)
 	return o
 }
 
 // leave keeps the entry as it is, Pending, with the reason. Whoever finds it next
 // goes on.
 func (d *call) leave(o outcome) outcome {
-	retryAt := o.retryAt
-	if end, ends := d.windowEnd(); ends && d.before && retryAt.After(end) {
-		retryAt = end
-	}
-	if errors.Is(o.why, ErrCircuitOpen) {
-		retryAt = d.head.RetryAt // the breaker's, not the provider's
-	}
-	if !retryAt.After(wallClock()) {
-		retryAt = time.Time{} // over: it would wake Run at once, and again
-	}
-	epoch := d.epoch()
+	retryAt, epoch := d.keptRetryAt(o), d.epoch()
 	err := d.save(func(h *head) {
 		h.RetryAt, h.RetryEpoch, h.LastError = retryAt, epoch, shortText(o.why)
-		if !d.before && !d.itemsBefore {
-			h.FirstSent, h.Epoch = time.Time{}, 0
+		if !d.before.any() {
+			h.unsend()
 		}
 	}, nil)
-	o.entry = d.client.entryOf(d.head)
+	o.entry = d.entries.entry(d.head)
 	if o.fate == FateNotDone {
 		o.fate = FateUnknown
 	}
@@ -272,8 +253,24 @@ func (d *call) leave(o outcome) outcome {
 	if !retryAt.IsZero() {
 		d.client.hub.wake(d.head.Scope)
 	}
-	d.client.traceEnded(o.entry, o.why)
+	d.tracer.ended(o.entry, o.why)
 	return o
+}
+
+// keptRetryAt is the RetryAt that is written down: within the window, the provider's
+// own and not the breaker's, and not over, for that would wake Run at once, and again.
+func (d *call) keptRetryAt(o outcome) time.Time {
+	at := o.retryAt
+	if end, ends := d.windowEnd(); ends && d.before.attempt && at.After(end) {
+		at = end
+	}
+	if errors.Is(o.why, ErrCircuitOpen) {
+		at = d.head.RetryAt
+	}
+	if !at.After(wallClock()) {
+		return time.Time{}
+	}
+	return at
 }
 
 // stop ends a pass on an answer that can't tell, and asks Reconcile.
@@ -295,28 +292,26 @@ func (d *call) stop(v verdict) outcome {
 
 // ambiguous ends all sending for the intent, and asks Reconcile.
 func (d *call) ambiguous(why error, cause string) outcome {
-	d.before = true
-	change := func(h *head) {
-		h.State, h.Cause, h.Reason, h.LastError = StateAmbiguous, cause, shortText(why), shortText(why)
-		h.Settled, h.RetryAt = wallClock(), time.Time{}
-	}
-	err := d.end(change)
+	d.before.attempt = true
+	err := d.finish(func(h *head) {
+		h.strand(cause, shortText(why))
+		h.LastError = h.Reason
+	})
 	o := d.outcome(d.explain(why))
 	if err != nil {
 		return d.unsaved(o, err)
 	}
-	d.client.traceEnded(o.entry, o.why)
+	d.tracer.ended(o.entry, o.why)
 	return d.reconcile(o)
 }
 
 // reconcile asks the provider, through the caller's hook, what happened. An error
 // of the hook changes nothing; it is asked again in the next pass.
 func (d *call) reconcile(o outcome) outcome {
-	hook := d.client.opts.Reconcile
-	if hook == nil || d.cargo != nil || d.head.Reconciled || d.ctx.Err() != nil {
+	if !d.mayReconcile() {
 		return o
 	}
-	found, err := hook(d.hookContext(), d.client.entryOf(d.head))
+	found, err := d.client.opts.Reconcile(d.hookContext(), d.entries.entry(d.head))
 	if err == nil {
 		err = found.validate()
 	}
@@ -331,23 +326,17 @@ func (d *call) reconcile(o outcome) outcome {
 		return o
 	}
 	d.head.Reconciled = true
-	end := d.finish(found.Fate, found.answer(), "")
+	end := d.settleWith(found.Fate, found.answer(), "")
 	if found.Fate == FateNotDone && !end.final && !end.storeBroke() {
 		end.why = o.why
 	}
 	return end
 }
 
-// explain joins why a call stopped with what the last attempt met.
-func (d *call) explain(why error) error {
-	switch {
-	case d.lastErr == nil || errors.Is(why, d.lastErr):
-		if d.last && !errors.Is(why, ErrSettled) {
-			return fmt.Errorf("%w (status %d)", why, d.answer.status)
-		}
-		return why
-	}
-	return fmt.Errorf("%w: %w", why, d.lastErr)
+// mayReconcile tells whether the hook can be asked for this entry now: a batch's call
+// is nothing that a provider knows.
+func (d *call) mayReconcile() bool {
+	return d.client.opts.Reconcile != nil && d.alone() && !d.head.Reconciled && d.ctx.Err() == nil
 }
 
 // reason is the sentinel behind stepStop and stepAmbiguous.

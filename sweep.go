@@ -7,26 +7,29 @@ import (
 	"time"
 )
 
-// sight shows the store the clock, which may close windows, and sweeps what has
-// come of age.
-func (c *Client) sight(ctx context.Context, now time.Time) (Sighting, error) {
-	s, err := c.ks.Clock(context.WithoutCancel(ctx), now, c.opts.Dialect.margin())
-	if err == nil && c.sweeper.due(s.Age) {
-		c.sweep(context.WithoutCancel(ctx), s.Age)
-	}
-	return s, err
-}
-
 const (
 	sweepEvery = time.Minute
 	sweepBatch = 256
 )
 
-// sweeper keeps sweeps apart.
+// sweeper shows the store the clock, which may close windows, and sweeps what has
+// come of age.
 type sweeper struct {
-	mu   sync.Mutex
+	entries   *entries
+	tolerance time.Duration // how far the clock may go back before that closes windows
+
+	mu   sync.Mutex // guards what follows
 	last time.Duration
 	ran  bool
+}
+
+func (s *sweeper) sight(ctx context.Context, now time.Time) (Sighting, error) {
+	ctx = context.WithoutCancel(ctx)
+	sight, err := s.entries.ks.Clock(ctx, now, s.tolerance)
+	if err == nil && s.due(sight.Age) {
+		s.sweep(ctx, sight.Age)
+	}
+	return sight, err
 }
 
 func (s *sweeper) due(age time.Duration) bool {
@@ -39,32 +42,6 @@ func (s *sweeper) due(age time.Duration) bool {
 	return true
 }
 
-// sweep turns settled entries past Keep into tombstones and removes tombstones past
-// their year, a bounded number at a time. A failure is met again by the next sweep,
-// or by the call that has to write.
-func (c *Client) sweep(ctx context.Context, age time.Duration) {
-	var changes []Change
-	for rec, err := range c.ks.Scan(ctx, Query{Scope: c.opts.Scope, Lane: LaneSettled, Until: ageTime(age)}) {
-		if err != nil && !errors.Is(err, ErrCorrupt) {
-			return
-		}
-		if err == nil {
-			if change, ok := c.sweepOne(rec, age); ok {
-				changes = append(changes, change)
-			}
-		}
-		if len(changes) == sweepBatch {
-			c.sweeper.again()
-			break
-		}
-	}
-	for _, change := range changes {
-		if err := c.ks.Commit(ctx, change); err != nil && !errors.Is(err, ErrConflict) {
-			return
-		}
-	}
-}
-
 // again makes the next sighting sweep on.
 func (s *sweeper) again() {
 	s.mu.Lock()
@@ -72,69 +49,48 @@ func (s *sweeper) again() {
 	s.ran = false
 }
 
-func (c *Client) sweepOne(rec Record, age time.Duration) (Change, bool) {
-	h, err := c.codec.openHead(rec)
+// sweep turns settled entries past Keep into tombstones and removes tombstones past
+// their year, a bounded number at a time. A failure is met again by the next sweep,
+// or by the call that has to write.
+func (s *sweeper) sweep(ctx context.Context, age time.Duration) {
+	var changes []Change
+	for rec, err := range s.entries.scan(ctx, LaneSettled, ageTime(age)) {
+		if err != nil && !errors.Is(err, ErrCorrupt) {
+			return
+		}
+		if err == nil {
+			if change, ok := s.sweepOne(rec, age); ok {
+				changes = append(changes, change)
+			}
+		}
+		if len(changes) == sweepBatch {
+			s.again()
+			break
+		}
+	}
+	for _, change := range changes {
+		if err := s.entries.commit(ctx, change); err != nil && !errors.Is(err, ErrConflict) {
+			return
+		}
+	}
+}
+
+func (s *sweeper) sweepOne(rec Record, age time.Duration) (Change, bool) {
+	h, err := s.entries.openHead(rec)
 	if err != nil {
 		return Change{}, false // sealed with another key: kept
 	}
-	reusable := h.Intent != "" && !h.Freed || h.Item != "" || h.KeySource == keyCaller || h.Queued
-	if h.Trimmed || !reusable {
-		return Change{OpRemove, Record{Scope: rec.Scope, Key: rec.Key, Rev: rec.Rev}}, true
+	if h.Trimmed || !h.mayBeAskedFor() {
+		return s.entries.remove(h, rec.Rev), true
 	}
-	tomb := &head{
-		Key: h.Key, Scope: h.Scope, Intent: h.Intent, Account: h.Account, AccountGift: h.AccountGift,
-		State: h.State, Fate: h.Fate, Cause: h.Cause, Status: h.Status, KeySource: h.KeySource,
-		Method: h.Method, URL: h.URL, Fingerprint: h.Fingerprint, Created: h.Created, FirstSent: h.FirstSent,
-		Settled: h.Settled, Dialect: h.Dialect, Attempts: h.Attempts, Queued: h.Queued, Reserved: h.Reserved, Freed: h.Freed,
-		Batch: h.Batch, Item: h.Item,
-		Trimmed: true, SweepAge: age + tombstoneKeep,
-	}
-	next, err := c.recordOf(tomb, rec.Rev)
-	next.Request, next.Response = []byte{}, []byte{}
-	return Change{OpReplace, next}, err == nil
+	change, err := s.entries.replace(h.tombstone(age+tombstoneKeep), rec.Rev, nil)
+	change.Record.Request, change.Record.Response = []byte{}, []byte{}
+	return change, err == nil
 }
 
-// tellAll tells the Settled hook what it hasn't taken yet.
-func (c *Client) tellAll(ctx context.Context) error {
-	if c.opts.Settled == nil {
-		return nil
-	}
-	for rec, err := range c.ks.Scan(ctx, Query{Scope: c.opts.Scope, Lane: LaneUntold}) {
-		if errors.Is(err, ErrCorrupt) {
-			continue
-		}
-		if err != nil {
-			if endOf(ctx) != nil {
-				return nil
-			}
-			return err
-		}
-		h, err := c.codec.openHead(rec)
-		if err != nil {
-			continue
-		}
-		d := c.pass("Settled", ctx)
-		d.carried, d.head = true, h
-		if d.take(false) == nil {
-			// It may have been told, or proven Done, since it was scanned.
-			if now, err := c.read(ctx, Ref{Scope: rec.Scope, Key: rec.Key}); err == nil {
-				d.head, d.rev = now.head, now.rec.Rev
-				c.tellOne(d)
-			}
-		}
-		d.release()
-	}
-	return nil
-}
-
-// tellOne calls the Settled hook for an entry that the call holds. If the hook takes
-// it, that is written down; if that fails, the hook hears it again.
-func (c *Client) tellOne(d *call) {
-	if !d.head.Untold || c.opts.Settled == nil || d.ctx.Err() != nil {
-		return
-	}
-	if c.opts.Settled(d.hookContext(), c.entryOf(d.head)) != nil {
-		return
-	}
-	_ = d.save(func(h *head) { h.Untold = false }, nil)
+// mayBeAskedFor tells an entry that an old rerun may find: by its name, as a batch's
+// item, or by a key that its caller knows.
+func (h *head) mayBeAskedFor() bool {
+	named := h.Intent != "" && !h.Freed
+	return named || h.Item != "" || h.KeySource == keyCaller || h.Queued
 }

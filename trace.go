@@ -49,50 +49,63 @@ type AttemptInfo struct {
 	Err     error // nil if there was an answer
 }
 
-func (c *Client) traceBegan(e Entry) {
-	c.log("began", slog.String("key", string(e.Key)), slog.String("intent", e.Intent), slog.String("method", e.Method), slog.String("url", e.URL))
-	if t := c.opts.Trace; t != nil && t.Began != nil {
-		t.Began(e)
+// tracer tells Trace and Logger what happens. Both may be nil.
+type tracer struct {
+	trace  *Trace
+	logger *slog.Logger
+}
+
+func (t tracer) began(e Entry) {
+	t.debug("began", slog.String("key", string(e.Key)), slog.String("intent", e.Intent),
+		slog.String("method", e.Method), slog.String("url", e.URL))
+	if t.trace != nil && t.trace.Began != nil {
+		t.trace.Began(e)
 	}
 }
 
-func (c *Client) traceAttempt(i AttemptInfo) {
-	c.log("attempt", slog.String("key", string(i.Key)), slog.Int("number", i.Number), slog.Int("status", i.Status),
+func (t tracer) attempt(i AttemptInfo) {
+	t.debug("attempt", slog.String("key", string(i.Key)), slog.Int("number", i.Number), slog.Int("status", i.Status),
 		slog.String("verdict", i.Verdict), slog.String("fate", i.Fate.String()), slog.Duration("elapsed", i.Elapsed), slog.Any("err", i.Err))
-	if t := c.opts.Trace; t != nil && t.Attempt != nil {
-		t.Attempt(i)
+	if t.trace != nil && t.trace.Attempt != nil {
+		t.trace.Attempt(i)
 	}
 }
 
-func (c *Client) traceWaiting(key Key, d time.Duration) {
-	c.log("waiting", slog.String("key", string(key)), slog.Duration("for", d))
-	if t := c.opts.Trace; t != nil && t.Waiting != nil {
-		t.Waiting(key, d)
+func (t tracer) waiting(key Key, d time.Duration) {
+	t.debug("waiting", slog.String("key", string(key)), slog.Duration("for", d))
+	if t.trace != nil && t.trace.Waiting != nil {
+		t.trace.Waiting(key, d)
 	}
 }
 
-func (c *Client) traceEnded(e Entry, err error) {
-	c.log("ended", slog.String("key", string(e.Key)), slog.String("state", e.State.String()), slog.String("fate", e.Fate.String()), slog.Any("err", err))
-	if t := c.opts.Trace; t != nil && t.Ended != nil {
-		t.Ended(e, err)
+func (t tracer) ended(e Entry, err error) {
+	t.debug("ended", slog.String("key", string(e.Key)), slog.String("state", e.State.String()),
+		slog.String("fate", e.Fate.String()), slog.Any("err", err))
+	if t.trace != nil && t.trace.Ended != nil {
+		t.trace.Ended(e, err)
 	}
 }
 
-func (c *Client) traceOverridden(e Entry) {
-	c.opts.warn("done after all", slog.String("key", string(e.Key)), slog.String("intent", e.Intent))
-	if t := c.opts.Trace; t != nil && t.Overridden != nil {
-		t.Overridden(e)
+func (t tracer) overridden(e Entry) {
+	t.warn("done after all", slog.String("key", string(e.Key)), slog.String("intent", e.Intent))
+	if t.trace != nil && t.trace.Overridden != nil {
+		t.trace.Overridden(e)
 	}
 }
 
-func (c *Client) log(msg string, attrs ...slog.Attr) {
-	if c.opts.Logger != nil {
-		c.opts.Logger.LogAttrs(context.Background(), slog.LevelDebug, "idem: "+msg, attrs...)
+func (t tracer) foreign(call Key, id string) {
+	t.warn("the answer names an item that its call didn't carry", slog.String("call", string(call)), slog.String("item", id))
+	if t.trace != nil && t.trace.Foreign != nil {
+		t.trace.Foreign(call, id)
 	}
 }
 
-func (o *Options) warn(msg string, attrs ...slog.Attr) {
-	if o.Logger != nil {
-		o.Logger.LogAttrs(context.Background(), slog.LevelWarn, "idem: "+msg, attrs...)
+func (t tracer) debug(msg string, attrs ...slog.Attr) { t.log(slog.LevelDebug, msg, attrs) }
+
+func (t tracer) warn(msg string, attrs ...slog.Attr) { t.log(slog.LevelWarn, msg, attrs) }
+
+func (t tracer) log(level slog.Level, msg string, attrs []slog.Attr) {
+	if t.logger != nil {
+		t.logger.LogAttrs(context.Background(), level, "idem: "+msg, attrs...)
 	}
 }

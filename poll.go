@@ -7,6 +7,14 @@ import (
 	"net/url"
 )
 
+// startsPoll tells a 202 or a finished job that is to be asked for.
+func (d *call) startsPoll(v verdict) bool {
+	if v.then != stepAccepted || d.dialect.Accepted != AcceptedPoll {
+		return false
+	}
+	return !d.polling || v.row == rowPollElsewhere
+}
+
 // startPoll turns a 202 with a Location into a job to ask for, over restarts.
 func (d *call) startPoll() error {
 	to, err := d.answer.from(d.wire).Parse(d.answer.header.Get("Location"))
@@ -17,48 +25,45 @@ func (d *call) startPoll() error {
 	if err := d.save(func(h *head) { h.PollURL = kept.URL.String() }, nil); err != nil {
 		return err
 	}
-	return d.visitPoll(to.String())
+	return d.pollAt(to.String())
 }
 
-func (d *call) visitPoll(location string) error {
+func (d *call) pollAt(location string) error {
 	to, err := url.Parse(location)
 	if err != nil {
 		return fmt.Errorf("idem: entry %s: %w: poll URL: %v", d.head.Key, ErrCorrupt, err)
 	}
-	d.hop, d.visit = to, true
+	d.hop, d.polling = to, true
 	return nil
 }
 
-// rowPollElsewhere is a job that is done and whose result is at its Location.
-const rowPollElsewhere = "poll 303"
-
 // The answers to a poll: they speak of the job, not of the poll.
 var pollTable = []verdictRow{
-	{name: "poll 202", statuses: []int{202}, fate: FateUnknown, then: stepAccepted},
-	{name: "poll 2xx", from: 200, to: 299, fate: FateDone, then: stepSettle},
-	{name: rowPollElsewhere, statuses: []int{303}, fate: FateDone, then: stepAccepted},
-	{name: "poll again", statuses: []int{408, 425, 429}, fate: FateUnknown, then: stepRetry},
-	{name: "poll 5xx", from: 500, to: 599, fate: FateUnknown, then: stepRetry},
-	{name: "poll other", from: 0, to: 1 << 30, fate: FateUnknown, then: stepStop},
+	{row: rowPoll202, statuses: []int{202}, fate: FateUnknown, then: stepAccepted},
+	{row: rowPoll2xx, from: 200, to: 299, fate: FateDone, then: stepSettle},
+	{row: rowPollElsewhere, statuses: []int{303}, fate: FateDone, then: stepAccepted},
+	{row: rowPollAgain, statuses: []int{408, 425, 429}, fate: FateUnknown, then: stepRetry},
+	{row: rowPoll5xx, from: 500, to: 599, fate: FateUnknown, then: stepRetry},
+	{row: rowPollOther, from: 0, to: 1 << 30, fate: FateUnknown, then: stepStop},
 }
 
 // judgePoll reads the answer to a poll, by the dialect's matchers first.
 func (d *call) judgePoll(t tried) verdict {
 	if t.answer == nil {
-		return rowLost
+		return verdictLost
 	}
 	in := &matchInput{Method: http.MethodGet, Status: t.answer.status, Header: t.answer.header, Body: t.answer.body}
 	switch {
 	case matchAny(d.dialect.InFlight, in):
-		return verdict{row: "poll: in flight", fate: FateUnknown, then: stepAccepted}
+		return verdict{row: rowPollInFlight, fate: FateUnknown, then: stepAccepted}
 	case matchAny(d.dialect.NotDone, in):
-		return verdict{row: "poll: not done", fate: FateNotDone, then: stepSettle}
+		return verdict{row: rowPollNotDone, fate: FateNotDone, then: stepSettle}
 	case t.answer.cut != nil:
-		return rowLost
+		return verdictLost
 	}
 	for _, r := range pollTable {
 		if r.holds(in.Method, in.Status, true) {
-			return verdict{row: r.name, fate: r.fate, then: r.then, strained: in.Status >= 500}
+			return verdict{row: r.row, fate: r.fate, then: r.then, failing: in.Status >= 500}
 		}
 	}
 	panic("idem: internal error: the poll table has no row for everything else")
@@ -66,9 +71,9 @@ func (d *call) judgePoll(t tried) verdict {
 
 // fetch gets the resource that an AlreadyDone answer speaks of. over is false if
 // the call should go on and try again.
-func (d *call) fetch(v verdict) (o outcome, over bool) {
+func (d *call) fetch() (o outcome, over bool) {
 	conflict := d.answer
-	ours := !d.head.Foreign && (d.before || d.head.KeySource == keyMinted)
+	ours := !d.head.Foreign && (d.before.attempt || d.head.KeySource == keyMinted)
 	if foreign := !ours; foreign != d.head.Foreign { // once sent, only this tells that nothing was compared
 		if err := d.save(func(h *head) { h.Foreign = foreign }, nil); err != nil {
 			return d.unsaved(d.outcome(nil), err), true
@@ -79,16 +84,16 @@ func (d *call) fetch(v verdict) (o outcome, over bool) {
 		if !ours {
 			return d.stop(verdict{why: fmt.Errorf("%w: done before, and nothing tells whether for this payload", ErrMismatch)}), true
 		}
-		return d.finish(FateDone, conflict, causeDone), true
+		return d.settleWith(FateDone, conflict, causeDone), true
 	}
-	d.hop, d.visit = to, true
-	t := d.attempt()
-	d.hop, d.visit = nil, false
-	if t.barred == nil {
+	d.hop, d.polling = to, true
+	t := d.attempt(d)
+	d.hop, d.polling = nil, false
+	if t.stopped == nil {
 		d.head.Attempts++
 	}
 	if t.answer == nil || t.answer.cut != nil || t.answer.status < 200 || t.answer.status > 299 {
-		d.before, d.lastErr = true, errors.Join(t.err, fmt.Errorf("idem: fetch of the resource: status %d", statusOf(t.answer)))
+		d.before.attempt, d.lastErr = true, errors.Join(t.err, fmt.Errorf("idem: fetch of the resource: status %d", statusOf(t.answer)))
 		if ours {
 			d.head.Fate = FateDone
 		}
@@ -100,5 +105,5 @@ func (d *call) fetch(v verdict) (o outcome, over bool) {
 	}
 	d.answer.closeRest()
 	d.answer = t.answer
-	return d.finish(FateDone, t.answer, ""), true
+	return d.settleWith(FateDone, t.answer, ""), true
 }

@@ -3,6 +3,7 @@ package idem
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/textproto"
@@ -30,7 +31,7 @@ type intent struct {
 	read    bool          // GET, HEAD, OPTIONS, TRACE
 	name    string
 	account string
-	gift    bool // the account came from WithAccount
+	perCall bool // the account came from WithAccount
 	key     Key  // "" until minted
 	source  keySource
 	given   Key                  // WithKey's
@@ -47,6 +48,57 @@ type intent struct {
 	wire    *wireRequest // without credentials and, until begin, without the key
 	live    withheld
 	sum     []byte
+}
+
+// named tells an intent that can be asked for again, by its name or its caller's key.
+func (in *intent) named() bool { return in.name != "" || in.key != "" }
+
+// mayHave tells whether the request may be the entry's: same account, no other
+// name, no other key, same payload.
+func (in *intent) mayHave(h *head) error {
+	holder := fmt.Sprintf("%s %s", h.Method, h.URL)
+	if h.Reserved {
+		holder = "a reservation"
+	}
+	same := in.samePayload(h)
+	byName := in.name != "" && in.name == h.Intent
+	switch {
+	case h.Codec != "":
+		return fmt.Errorf("%w: the key is that of a batch's call, which Batch, Resume and Run drive", ErrConflict)
+	case h.Account != "" && h.Account != in.account:
+		return fmt.Errorf("%w: the key belongs to account %q", ErrAccountChanged, h.Account)
+	case in.name != "" && h.Intent != "" && !byName:
+		return fmt.Errorf("%w: the key belongs to the intent %q, %s", ErrMismatch, h.Intent, holder)
+	case !same && byName && in.key != h.Key && h.settledNotDone():
+		return nil // a changed payload may follow what is NotDone
+	case in.given != "" && in.given != h.Key && byName:
+		return fmt.Errorf("%w: the name has another key and holds %s", ErrMismatch, holder)
+	case !same && h.State != StateAbandoned:
+		return fmt.Errorf("%w: it holds %s", ErrMismatch, holder)
+	}
+	return nil
+}
+
+// samePayload compares fingerprints, unless the caller wants the stored payload of
+// something that may have happened. The stored request gets the new one's
+// credentials, so both must go to the same origin.
+func (in *intent) samePayload(h *head) bool {
+	if bytes.Equal(in.sum, h.Fingerprint) {
+		return true
+	}
+	mayGoOn := h.State == StatePending || h.Fate == FateDone
+	if !in.stored || !mayGoOn || h.Reserved || in.req == nil {
+		return false
+	}
+	stored, err := url.Parse(h.URL)
+	return err == nil && originOf(stored) == originOf(in.wire.URL)
+}
+
+// fill gives the Result to WithResult's pointer.
+func (in *intent) fill(r Result) {
+	if p, ok := in.ctx.Value(resultPointerKey).(*Result); ok && p != nil {
+		*p = r
+	}
 }
 
 // prepare reads and checks a request. What is wrong with it is told before anything
@@ -101,8 +153,8 @@ func (c *Client) identify(in *intent, name func() string) error {
 	if key, ok := in.ctx.Value(keyKey).(Key); ok { // first: it may hold something though the name is bad
 		in.given, in.key, in.source = key, key, keyCaller
 	}
-	in.account, in.gift = AccountFrom(in.ctx)
-	if !in.gift {
+	in.account, in.perCall = AccountFrom(in.ctx)
+	if !in.perCall {
 		in.account = c.opts.Account
 	}
 	if item, ok := in.ctx.Value(itemKeyKey).(itemIntent); ok {

@@ -1,0 +1,149 @@
+package idem
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"strconv"
+	"time"
+
+	"github.com/idem-go/idem/internal/record"
+)
+
+// entries are a client's view of its keystore: the records of its scope, opened.
+type entries struct {
+	ks    Keystore
+	scope string
+	sealer
+}
+
+// held is an entry as it stands in the journal.
+type held struct {
+	rec  Record
+	head *head
+}
+
+// read asks the journal whatever the caller's context says: an answer that is there
+// outweighs a cancel.
+func (s *entries) read(ctx context.Context, ref Ref) (held, error) {
+	ref.Scope = s.scope
+	rec, err := s.ks.Read(context.WithoutCancel(ctx), ref)
+	if err != nil {
+		return held{rec: rec}, err
+	}
+	h, err := s.openHead(rec)
+	return held{rec, h}, err
+}
+
+// byKey reads an entry without its bodies.
+func (s *entries) byKey(ctx context.Context, key Key) (held, error) {
+	return s.read(ctx, Ref{Key: string(key)})
+}
+
+// whole reads an entry with its bodies.
+func (s *entries) whole(ctx context.Context, key Key) (held, error) {
+	return s.read(ctx, Ref{Key: string(key), Bodies: true})
+}
+
+// find looks a name up within its account, then among entries without one, and then
+// the key.
+func (s *entries) find(in *intent) (held, error) {
+	if in.name != "" {
+		f, err := s.read(in.ctx, Ref{Name: storeName(in.account, in.name)})
+		if errors.Is(err, ErrNotFound) && in.account != "" {
+			f, err = s.read(in.ctx, Ref{Name: storeName("", in.name)})
+		}
+		if !errors.Is(err, ErrNotFound) {
+			return f, err
+		}
+	}
+	if in.key != "" {
+		return s.byKey(in.ctx, in.key)
+	}
+	return held{}, ErrNotFound
+}
+
+// scan walks a lane of the scope, as far as until if that is set.
+func (s *entries) scan(ctx context.Context, lane Lane, until time.Time) iter.Seq2[Record, error] {
+	return s.ks.Scan(ctx, Query{Scope: s.scope, Lane: lane, Until: until})
+}
+
+// commit writes down changes whatever the caller's context says.
+func (s *entries) commit(ctx context.Context, changes ...Change) error {
+	return s.ks.Commit(context.WithoutCancel(ctx), changes...)
+}
+
+// record is the record of h, without bodies.
+func (s *entries) record(h *head, rev uint64) (Record, error) {
+	b, err := s.sealHead(h)
+	rec := Record{Scope: h.Scope, Key: string(h.Key), Lane: LaneOpen, Order: h.Created, Rev: rev, Head: b}
+	if !h.Freed {
+		rec.Name = storeName(h.Account, h.Intent)
+	}
+	switch h.State {
+	case StateSettled:
+		rec.Lane, rec.Order = LaneSettled, ageTime(h.SweepAge)
+		if h.Untold {
+			rec.Lane, rec.Order = LaneUntold, h.Created
+		}
+	case StateAbandoned:
+		rec.Lane = LaneAbandoned
+	}
+	return rec, err
+}
+
+// ageTime puts an age of the store on the axis by which settled records are ordered.
+func ageTime(age time.Duration) time.Time { return time.Unix(0, 0).UTC().Add(age) }
+
+// create is the change that makes an entry, with its request if it has one.
+func (s *entries) create(h *head, request *record.Message) (Change, error) {
+	rec, err := s.record(h, 0)
+	if err == nil && request != nil {
+		rec.Request, err = s.sealMessage(rec, partRequest, request)
+	}
+	return Change{OpCreate, rec}, err
+}
+
+// replace is the change that puts h in place of what has revision rev. A nil answer
+// leaves the stored one.
+func (s *entries) replace(h *head, rev uint64, a *answer) (Change, error) {
+	rec, err := s.record(h, rev)
+	if err == nil && a != nil {
+		rec.Response, err = s.sealMessage(rec, partResponse, a.message())
+	}
+	return Change{OpReplace, rec}, err
+}
+
+// free is the change by which an entry gives its name to a later intent.
+func (s *entries) free(f held) (Change, error) {
+	h := *f.head
+	h.Freed = true
+	return s.replace(&h, f.rec.Rev, nil)
+}
+
+// remove is the change that takes an entry away.
+func (s *entries) remove(h *head, rev uint64) Change {
+	return Change{OpRemove, Record{Scope: h.Scope, Key: string(h.Key), Rev: rev}}
+}
+
+// entry shows h to the caller.
+func (s *entries) entry(h *head) Entry {
+	return Entry{
+		Key: h.Key, Intent: h.Intent, Scope: h.Scope, Account: h.Account,
+		State: h.State, Fate: h.Fate, Status: h.Status, Method: h.Method, URL: h.URL,
+		Created: h.Created, FirstSent: h.FirstSent, RetryAt: h.RetryAt, Settled: h.Settled, Expires: h.Expires,
+		Attempts: h.Attempts, LastError: h.LastError, Reason: h.Reason, Dialect: h.Dialect,
+		Parent: h.Parent, Enqueued: h.Queued, Reserved: h.Reserved, Trimmed: h.Trimmed,
+		Batch: h.Batch, Item: h.Item, Call: h.Call, Items: len(h.Items),
+		entries: s,
+	}
+}
+
+// storeName is the name under which the keystore indexes an intent. The length in
+// front keeps two pairs of account and name from meeting.
+func storeName(account, intent string) string {
+	if intent == "" {
+		return ""
+	}
+	return strconv.Itoa(len(account)) + ":" + account + intent
+}

@@ -1,0 +1,173 @@
+package idem
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+)
+
+// hold is an entry under its claim. Nobody else sends for it, settles or removes it
+// meanwhile; beside its holder only Enqueue may change it, which marks it as queued.
+type hold struct {
+	entries *entries
+	tracer  tracer
+	claim   Claim // nil until taken
+	head    *head
+	rev     uint64
+	writes  context.Context // the caller's, for values alone: what was sent is written down whatever its cancel
+
+	// riders says what becomes of a batch's items when the call that carries them ends:
+	// they are withdrawn with it, or take the change. Nil for all other entries.
+	riders func(withdraw bool, change func(*head)) ([]Change, error)
+}
+
+// claimKey is the key by which an entry is claimed: an item's driver is its call's.
+func (h *head) claimKey() Key { return cmp.Or(h.Call, h.Key) }
+
+// take claims an entry for the pass, which ends with the claim. A call that comes back
+// from below, out of a hook of the call that drives the entry, would wait for itself.
+func (d *call) take(key Key, wait bool) error {
+	scope := d.client.opts.Scope
+	id := strconv.Itoa(len(scope)) + ":" + scope + string(key)
+	if slices.Contains(driving(d.ctx), id) {
+		return fmt.Errorf("%w: the call was made from within the one that drives the entry", ErrConflict)
+	}
+	claim, err := d.client.ks.Claim(d.ctx, id, wait)
+	if err != nil {
+		return cmp.Or(endOf(d.ctx), err)
+	}
+	d.claim = claim
+	d.endWith(claim.Lost())
+	d.ctx = withDriving(d.ctx, id)
+	return nil
+}
+
+// endWith ends the pass when its claim is lost, in stores where that can happen.
+func (p *pass) endWith(lost <-chan struct{}) {
+	if lost == nil {
+		return
+	}
+	ctx, cancel := context.WithCancelCause(p.ctx)
+	p.ctx = ctx
+	go func() {
+		select {
+		case <-lost:
+			cancel(fmt.Errorf("%w: the claim was lost", ErrConflict))
+		case <-ctx.Done():
+		}
+	}()
+}
+
+// hold claims the entry of h, with its bodies, and reads it again, for it may have
+// changed while somebody else had the claim. Without wait a claim that somebody has is
+// ErrConflict, as is an item that went into another call meanwhile.
+func (c *Client) hold(op string, ctx context.Context, h *head, wait bool) (*call, held, error) {
+	d := c.newCall(op, ctx)
+	var f held
+	err := d.take(h.claimKey(), wait)
+	if err == nil {
+		f, err = c.entries.whole(ctx, h.Key)
+	}
+	if err == nil && f.head.claimKey() != h.claimKey() {
+		err = fmt.Errorf("%w: another call carries it now", ErrConflict)
+	}
+	if err != nil {
+		d.release()
+		return nil, f, err
+	}
+	d.head, d.rev = f.head, f.rec.Rev
+	return d, f, nil
+}
+
+// release gives the entry to the next driver.
+func (d *call) release() {
+	if d.claim != nil {
+		d.claim.Release()
+	}
+	d.end()
+}
+
+// alone tells an entry that carries no items.
+func (o *hold) alone() bool { return o.riders == nil }
+
+// contended tells whether another call waits for the entry.
+func (o *hold) contended() bool { return o.claim.Contended() }
+
+// save commits a change of the entry, with an answer if there is one. A proof of Done
+// overrides whatever else the entry may have become.
+func (o *hold) save(change func(*head), response *answer) error {
+	for {
+		h := *o.head
+		change(&h)
+		next, err := o.entries.replace(&h, o.rev, response)
+		if err == nil {
+			err = o.entries.commit(o.writes, next)
+		}
+		if err == nil {
+			o.head, o.rev = &h, o.rev+1
+			return nil
+		}
+		if errors.Is(err, ErrConflict) {
+			err = o.merge(h.Fate)
+		}
+		if err != nil {
+			return &storeError{err}
+		}
+	}
+}
+
+// merge takes over what somebody else made of the entry.
+func (o *hold) merge(fate Fate) error {
+	now, err := o.entries.byKey(o.writes, o.head.Key)
+	if err != nil {
+		return err
+	}
+	if now.rec.Rev == o.rev { // it didn't change, so what stands against it would do so again
+		return fmt.Errorf("%w: another entry has the name", ErrConflict)
+	}
+	switch {
+	case now.head.open():
+		o.head.Queued = now.head.Queued
+	case fate == FateDone && !now.head.settledDone():
+		o.tracer.overridden(o.entries.entry(now.head))
+	default:
+		return fmt.Errorf("%w: the entry is %v, %v", ErrConflict, now.head.State, now.head.Fate)
+	}
+	o.rev = now.rec.Rev
+	return nil
+}
+
+// remove takes the entry away, and with a batch's call its items.
+func (o *hold) remove() error {
+	changes := []Change{o.entries.remove(o.head, o.rev)}
+	if o.riders != nil {
+		riders, err := o.riders(true, nil)
+		if err != nil {
+			return err
+		}
+		changes = append(riders, changes...)
+	}
+	return o.entries.commit(o.writes, changes...)
+}
+
+// finish saves a change that ends all sending. A batch's call goes then, and its items
+// take the change.
+func (o *hold) finish(change func(*head)) error {
+	if o.riders == nil {
+		return o.save(change, nil)
+	}
+	riders, err := o.riders(false, change)
+	if err == nil {
+		err = o.entries.commit(o.writes, append(riders, o.entries.remove(o.head, o.rev))...)
+	}
+	if err != nil {
+		return &storeError{err}
+	}
+	h := *o.head
+	change(&h)
+	o.head = &h
+	return nil
+}
