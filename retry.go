@@ -1,276 +1,141 @@
 package idem
 
-import "net/url"
+import (
+	"math"
+	"time"
 
-// step is what a call does after a verdict.
-type step uint8
+	"github.com/cenkalti/backoff/v4"
+)
+
+// RetryPolicy says how often and how patiently a call is tried again. It bounds
+// one call, or one pass of Resume or Run, never an intent's life: what is left
+// Unknown stays in the journal and is found out later. The zero value is the
+// default policy.
+type RetryPolicy struct {
+	// MaxAttempts is how many attempts a call makes at most, the first
+	// included; default 6. 1 means no retry.
+	MaxAttempts int
+
+	// AttemptTimeout is how long one attempt may take, from the dial to the
+	// last byte of the answer; default 30 s. An attempt that takes longer is
+	// Unknown and retried. It is no deadline of the call: that is its context's.
+	AttemptTimeout time.Duration
+
+	// MaxElapsed is how long a call may take with all attempts and the waits
+	// between them; default 2 min. No wait begins that would end after it.
+	MaxElapsed time.Duration
+
+	// BaseDelay is the wait before the first retry; each further one is twice
+	// as long, and all are spread at random from half to one and a half of
+	// that. Default 500 ms, or MaxDelay if that is given and shorter.
+	BaseDelay time.Duration
+
+	// MaxDelay caps such a wait, spread included; default 30 s, or BaseDelay if
+	// that is longer. A wait that the provider asked for has a cap of its own.
+	MaxDelay time.Duration
+
+	// MaxRetryAfter is the longest wait that a provider may ask for, by
+	// Retry-After or its relatives; default 60 s. If it asks for more, the call
+	// stops at once and its [Error.RetryAt] says until when.
+	MaxRetryAfter time.Duration
+
+	// NoBudget lifts the budget of retries that each origin has: 1,000, refilled
+	// by 20 a second and by 1 for each success. A retry beyond it is [ErrBudget].
+	NoBudget bool
+}
 
 const (
-	stepSettle    step = iota // the answer is final: keep it and return it
-	stepReturn                // refused at the door: return the answer, withdraw the entry
-	stepRetry                 // send again after a pause
-	stepInFlight              // an earlier send still runs: wait, capped by Dialect.InFlightMax
-	stepFollow                // 307, 308: the same request to Location, if that is the same origin
-	stepAccepted              // 202: as Dialect.Accepted says
-	stepFetch                 // done before: fetch the resource
-	stepStop                  // can't tell: stay Pending, ask Reconcile
-	stepAmbiguous             // can't tell, and a resend can't either: Ambiguous, ask Reconcile
-	stepDecode                // a batch's codec reads the answer
-	stepFail                  // not sent, and a retry wouldn't be: give up
+	backoffMultiplier = 2
+	backoffSpread     = 0.5
+
+	// longestBackoff leaves room to multiply: beyond it the jitter of backoff,
+	// computed as a float, would overflow a Duration and might come back
+	// negative or zero, which is no wait at all.
+	longestBackoff = math.MaxInt64 / 2
 )
 
-// verdict is what one attempt taught us.
-type verdict struct {
-	row  string // the row of the table
-	fate Fate   // of this attempt
-	door bool   // refused before processing
-	then step
-	why  error // the sentinel for stepStop and stepAmbiguous; nil is ErrInDoubt
-
-	replayed bool // the answer bears the replay marker
-	strained bool // counts against the breaker
-	answered bool // there was a whole answer
-}
-
-// verdictRow is one line of the contract's verdict table. The first row that holds is
-// the verdict; rows with a condition stand before those without.
-type verdictRow struct {
-	name     string
-	statuses []int  // these …
-	from, to int    // … or this range
-	method   string // only this method
-	before   bool   // only after a lost answer
-	fate     Fate
-	door     bool
-	then     step
-}
-
-// The answers that came back whole, CONTRACT section 5. What a row leaves open
-// ("as the dialect says", "if Location keeps the path") is decided by refine.
-var answerTable = []verdictRow{
-	{name: "202", statuses: []int{202}, fate: FateDone, then: stepAccepted},
-	{name: "2xx", from: 200, to: 299, fate: FateDone, then: stepSettle},
-	{name: "307 308", statuses: []int{307, 308}, fate: FateNotDone, then: stepFollow},
-	{name: "301 302", statuses: []int{301, 302}, fate: FateUnknown, then: stepStop},
-	{name: "303", statuses: []int{303}, fate: FateUnknown, then: stepStop},
-	{name: "3xx", from: 300, to: 399, fate: FateUnknown, then: stepStop},
-	{name: "DELETE 410", statuses: []int{410}, method: "DELETE", before: true, fate: FateDone, then: stepSettle},
-	{name: "DELETE 404", statuses: []int{404}, method: "DELETE", before: true, fate: FateUnknown, then: stepStop},
-	{name: "door", statuses: []int{401, 403, 407, 411, 413, 414, 431}, fate: FateNotDone, door: true, then: stepReturn},
-	{name: "408 421 425", statuses: []int{408, 421, 425}, fate: FateUnknown, then: stepRetry},
-	{name: "409", statuses: []int{409}, fate: FateUnknown, then: stepInFlight},
-	{name: "429", statuses: []int{429}, fate: FateNotDone, door: true, then: stepRetry},
-	{name: "4xx", from: 400, to: 499, fate: FateNotDone, then: stepSettle},
-	{name: "501 505", statuses: []int{501, 505}, fate: FateNotDone, then: stepSettle},
-	{name: "5xx", from: 500, to: 599, fate: FateUnknown, then: stepRetry},
-	{name: "other", from: 0, to: 1 << 30, fate: FateUnknown, then: stepStop},
-}
-
-// What came back instead of a whole answer.
-var (
-	rowNotSent = verdict{row: "not sent", fate: FateNotDone, door: true, then: stepRetry, strained: true}
-	rowRefused = verdict{row: "not sent for good", fate: FateNotDone, door: true, then: stepFail, strained: true}
-	rowLost    = verdict{row: "lost", fate: FateUnknown, then: stepRetry, strained: true}
-	rowCut     = verdict{row: "cut", fate: FateDone, then: stepRetry, strained: true}
-)
-
-func (r verdictRow) holds(method string, status int, before bool) bool {
-	if r.method != "" && r.method != method || r.before && !before {
-		return false
+// validate refuses what can't be meant.
+func (p RetryPolicy) validate() error {
+	if p.MaxAttempts < 0 {
+		return &InvalidError{Field: "Options.Retry.MaxAttempts", Value: p.MaxAttempts, Why: "must not be negative"}
 	}
-	for _, s := range r.statuses {
-		if s == status {
-			return true
+	for _, d := range []struct {
+		field string
+		value time.Duration
+	}{
+		{"AttemptTimeout", p.AttemptTimeout},
+		{"MaxElapsed", p.MaxElapsed},
+		{"BaseDelay", p.BaseDelay},
+		{"MaxDelay", p.MaxDelay},
+		{"MaxRetryAfter", p.MaxRetryAfter},
+	} {
+		if d.value < 0 {
+			return &InvalidError{Field: "Options.Retry." + d.field, Value: d.value, Why: "must not be negative"}
 		}
 	}
-	return status >= r.from && status <= r.to && r.to > 0
+	if p.MaxDelay != 0 && p.BaseDelay > p.MaxDelay {
+		return &InvalidError{Field: "Options.Retry.BaseDelay", Value: p.BaseDelay, Why: "must not exceed MaxDelay, " + p.MaxDelay.String()}
+	}
+	return nil
 }
 
-// facts are what the verdict on an attempt depends on, beside its answer.
-type facts struct {
-	request *wireRequest
-	keyed   bool
-	read    bool // GET, HEAD, OPTIONS: nothing can happen
-	before  bool // an earlier attempt was Unknown, or Done with its result missing
-	minted  bool // the key was minted here, so that nobody else can hold it
+func (p RetryPolicy) maxAttempts() int { return orDefault(p.MaxAttempts, 6) }
 
-	keyFirst bool // Dialect.KeyFirst
-	done     bool // an earlier attempt was Done
-	again    bool // the request may be sent a second time: keyed, or idempotent by HTTP, or with a precondition
+func (p RetryPolicy) attemptTimeout() time.Duration {
+	return orDefault(p.AttemptTimeout, 30*time.Second)
 }
 
-// judge reads an attempt: through the dialect's matchers first, then by the
-// table, then by the hints, and last in the light of earlier attempts.
-func judge(d Dialect, f facts, t tried) verdict {
-	if t.answer == nil {
-		return f.temper(t.row)
-	}
-	in := &matchInput{Method: f.request.Method, Status: t.answer.status, Header: t.answer.header, Body: t.answer.body}
-	v, matched := d.matched(f, in)
-	if !matched {
-		v = tableVerdict(f, in)
-		v = d.refine(v, f, t.answer)
-	}
-	v.answered = true
-	v.replayed = d.replay().matches(in)
-	v.strained = t.answer.status >= 500 && v.fate == FateUnknown && !v.replayed
-	if success := in.Status >= 200 && in.Status < 300; !success {
-		v = d.hinted(v, f, in, matched)
-	} else if t.answer.cut != nil && v.fate == FateDone && v.then == stepSettle {
-		v = rowCut
-	}
-	if t.answer.cut != nil && v.fate == FateNotDone && !v.door {
-		v = rowLost // no whole answer: what is missing may say "already done" or "in flight"
-	}
-	if t.twice && v.fate != FateDone {
-		v = rowLost
-	}
-	return f.temper(v)
+func (p RetryPolicy) maxElapsed() time.Duration { return orDefault(p.MaxElapsed, 2*time.Minute) }
+
+func (p RetryPolicy) maxRetryAfter() time.Duration { return orDefault(p.MaxRetryAfter, 60*time.Second) }
+
+// baseDelay's default gives way to a shorter MaxDelay.
+func (p RetryPolicy) baseDelay() time.Duration {
+	byDefault := 500 * time.Millisecond
+	return orDefault(p.BaseDelay, min(byDefault, orDefault(p.MaxDelay, byDefault)))
 }
 
-// matched reads an answer by the dialect alone.
-func (d Dialect) matched(f facts, in *matchInput) (verdict, bool) {
-	switch {
-	case matchAny(d.InFlight, in):
-		return verdict{row: "in flight", fate: FateUnknown, then: stepInFlight}, true
-	case matchAny(d.Mismatch, in):
-		v := verdict{row: "mismatch", fate: FateUnknown, then: stepStop, why: ErrMismatch}
-		if f.before {
-			v.then = stepAmbiguous
-		} else if f.minted {
-			v.fate, v.then = FateNotDone, stepSettle
-		}
-		return v, true
-	case matchAny(d.AlreadyDone, in) && (f.before || !goneByDELETE(in)):
-		v := verdict{row: "already done", fate: FateDone, then: stepFetch}
-		if in.Method == "DELETE" && f.before {
-			v.then = stepSettle
-		}
-		return v, true
-	case matchAny(d.NotDone, in):
-		return verdict{row: "not done", fate: FateNotDone, then: stepSettle}, true
-	}
-	return verdict{}, false
+// maxDelay's default gives way to a longer BaseDelay.
+func (p RetryPolicy) maxDelay() time.Duration {
+	return orDefault(p.MaxDelay, max(30*time.Second, p.BaseDelay))
 }
 
-// goneByDELETE tells an answer that means Done only after a lost one: before that, it
-// says that there was nothing to delete.
-func goneByDELETE(in *matchInput) bool {
-	return in.Method == "DELETE" && (in.Status == 404 || in.Status == 410)
+// wait returns how long to wait before the next attempt: as long as the backoff
+// says, or longer if the provider hinted so. A hint in the past or of zero thus
+// means the backoff, for a provider that says "now" may say it to everybody.
+// tooLong means that the hint exceeds MaxRetryAfter: d is then what a RetryAt
+// is made of, and nobody should sleep for it.
+func (p RetryPolicy) wait(backoff, hint time.Duration, hinted bool) (d time.Duration, tooLong bool) {
+	d = max(backoff, 0)
+	if !hinted {
+		return d, false
+	}
+	return max(d, hint), hint > p.maxRetryAfter()
 }
 
-func tableVerdict(f facts, in *matchInput) verdict {
-	for _, r := range answerTable {
-		if r.holds(in.Method, in.Status, f.before) {
-			return verdict{row: r.name, fate: r.fate, door: r.door, then: r.then}
-		}
-	}
-	panic("idem: internal error: the verdict table has no row for everything else")
+// delays is the backoff of one intent. It counts inside, so no two intents
+// share one, and it isn't safe for concurrent use.
+type delays struct {
+	policy *backoff.ExponentialBackOff
+	limit  time.Duration
 }
 
-// refine decides what the table leaves to the answer's headers and the dialect.
-func (d Dialect) refine(v verdict, f facts, a *answer) verdict {
-	switch v.row {
-	case "202":
-		if d.Accepted == AcceptedFinal || !f.keyed && d.Accepted == AcceptedResend {
-			v.then = stepSettle
-		} else {
-			v.fate = FateUnknown
-		}
-	case "301 302":
-		if moved(a.from(f.request), a.header.Get("Location")) {
-			v.fate, v.then = FateNotDone, stepSettle
-		}
-	case "307 308":
-		to := sameOriginLocation(a.from(f.request), a.header.Get("Location"))
-		if to == nil || f.keyed && d.Placement == PlaceQuery && to.Query().Get(d.Field) != f.request.URL.Query().Get(d.Field) {
-			v.then = stepSettle
-		}
-	case "409":
-		if !f.before && (f.minted || !f.keyed) {
-			v.fate, v.then = FateNotDone, stepSettle
-		} else if !f.keyed {
-			v.then = stepStop
-		}
+// newDelays returns the delays of an intent that wasn't retried yet.
+func newDelays(p RetryPolicy) *delays {
+	return &delays{
+		policy: backoff.NewExponentialBackOff(
+			backoff.WithInitialInterval(min(p.baseDelay(), longestBackoff)),
+			backoff.WithMaxInterval(min(p.maxDelay(), longestBackoff)),
+			backoff.WithMultiplier(backoffMultiplier),
+			backoff.WithRandomizationFactor(backoffSpread),
+			backoff.WithMaxElapsedTime(0), // never stops: the loop that waits keeps MaxElapsed
+		),
+		limit: p.maxDelay(),
 	}
-	return v
 }
 
-// hinted applies what the provider says about a retry.
-func (d Dialect) hinted(v verdict, f facts, in *matchInput, matched bool) verdict {
-	retry, said := d.shouldRetry(in)
-	stored := v.replayed && !(said && retry)
-	switch {
-	case in.Status >= 500 && v.fate == FateUnknown && (said && !retry || stored):
-		v.then, v.strained = stepAmbiguous, false
-	case !said || matched:
-	case retry && v.then == stepSettle && v.fate == FateNotDone:
-		v.then = stepRetry
-	case !retry && v.then == stepRetry && v.door:
-		v.then = stepReturn
-	case !retry && (v.then == stepRetry || v.then == stepInFlight):
-		v.then = stepStop
-	}
-	return v
-}
-
-// temper looks at a verdict in the light of what was sent before, and of what
-// can't be sent again.
-func (f facts) temper(v verdict) verdict {
-	if f.read {
-		return f.temperRead(v)
-	}
-	final := v.then == stepSettle || v.then == stepReturn || v.then == stepFail
-	if f.before && final && v.fate == FateNotDone && (v.door || !v.replayed && !f.keyFirst) {
-		v.fate, v.then = FateUnknown, stepStop
-	}
-	if f.done && v.fate != FateDone {
-		v.fate = FateDone // fate never goes down: this answer only fails to supply the result
-		if final {
-			v.then = stepStop
-		}
-	}
-	if f.again {
-		return v
-	}
-	switch {
-	case v.row == rowCut.row, v.answered && v.then == stepFollow:
-		v.then = stepSettle
-	case v.answered && v.fate == FateNotDone && v.then == stepRetry:
-		if v.then = stepSettle; v.door {
-			v.then = stepReturn
-		}
-	case v.fate == FateUnknown && v.then != stepAccepted:
-		v.then, v.why = stepAmbiguous, ErrUnkeyed
-	}
-	return v
-}
-
-// temperRead makes whatever isn't worth a retry final: a read has no effect that
-// could be in doubt.
-func (f facts) temperRead(v verdict) verdict {
-	switch v.then {
-	case stepRetry, stepFail:
-	default:
-		v.then = stepSettle
-	}
-	return v
-}
-
-// moved tells whether location is the same path and query elsewhere: the server
-// then didn't look at the request.
-func moved(from *url.URL, location string) bool {
-	to, err := from.Parse(location)
-	return err == nil && location != "" && to.EscapedPath() == from.EscapedPath() && to.RawQuery == from.RawQuery &&
-		originOf(to) != originOf(from)
-}
-
-// sameOriginLocation returns where a redirect may be followed with the key and
-// the credentials, nil if nowhere.
-func sameOriginLocation(from *url.URL, location string) *url.URL {
-	to, err := from.Parse(location)
-	if err != nil || location == "" || originOf(to) != originOf(from) || to.User != nil {
-		return nil
-	}
-	return to
+// next returns the delay before the next retry, from 0 to MaxDelay. The cap
+// stands here because backoff caps before it spreads.
+func (d *delays) next() time.Duration {
+	return min(max(d.policy.NextBackOff(), 0), d.limit)
 }
