@@ -18,6 +18,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/idem-go/idem/internal/crash"
 )
 
 // tried is what one attempt brought back.
@@ -38,7 +40,7 @@ var errAttemptTimeout = fmt.Errorf("idem: attempt timed out: %w", context.Deadli
 // poll, a resume after a crash and a delivery by Run.
 func (d *call) attempt() tried {
 	ctx, cancel := context.WithCancelCause(d.hookContext())
-	spy := &spy{cancel: cancel, late: d.expired, sent: func() { d.client.at(pointSent) }}
+	spy := &spy{cancel: cancel, late: d.expired, sent: func() { crash.At(crash.Sent) }}
 	timer := time.AfterFunc(d.attemptTime(), func() { cancel(errAttemptTimeout) })
 	stop := func() { timer.Stop(); cancel(nil) }
 	reading := false // the answer's body outlives the attempt
@@ -69,7 +71,7 @@ func (d *call) attempt() tried {
 		a.closeRest() // nobody gets it
 	}
 	reading = a.rest != nil
-	d.client.at(pointAnswered)
+	crash.At(crash.Answered)
 	return tried{answer: a, twice: spy.count() > 1}
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/idem-go/idem/internal/crash"
 	"github.com/idem-go/idem/internal/record"
 )
 
@@ -34,7 +35,7 @@ func (d *call) applyTo(plans []itemPlan, parts ...[]itemPlan) outcome {
 			carrier[it.Key] = n
 		}
 	}
-	d.client.at(pointAnswered)
+	crash.At(crash.Answered)
 	heads, err := d.commitItems(plans, carrier, changes)
 	if errors.Is(err, ErrFull) {
 		for i := range plans {
@@ -45,7 +46,7 @@ func (d *call) applyTo(plans []itemPlan, parts ...[]itemPlan) outcome {
 	if err != nil {
 		return d.abort(plans, err)
 	}
-	d.client.at(pointSettled)
+	crash.At(crash.Settled)
 	d.tellSettled(plans, heads)
 	o := d.outcome(nil)
 	o.final = true

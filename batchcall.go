@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/idem-go/idem/internal/crash"
 	"github.com/idem-go/idem/internal/record"
 )
 
@@ -131,7 +132,7 @@ func (r *batchRun) newCall(items []newItem) (*call, error) {
 		return nil, err
 	}
 	d.guard(func() {
-		c.at(pointUncommitted)
+		crash.At(crash.Uncommitted)
 		err = c.ks.Commit(context.WithoutCancel(r.ctx), changes...)
 	})
 	if err != nil {
@@ -142,7 +143,7 @@ func (r *batchRun) newCall(items []newItem) (*call, error) {
 		return nil, err
 	}
 	d.guard(func() {
-		c.at(pointCommitted)
+		crash.At(crash.Committed)
 		c.traceBegan(c.entryOf(d.head))
 	})
 	return d, nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 
+	"github.com/idem-go/idem/internal/crash"
 	"github.com/idem-go/idem/internal/record"
 )
 
@@ -158,7 +159,7 @@ func (c *Client) create(in *intent, old *held) (d *call, out outcome, again bool
 		return nil, c.fail(in, held{}, err), false
 	}
 	d.guard(func() {
-		c.at(pointUncommitted)
+		crash.At(crash.Uncommitted)
 		err = d.commitNew(old)
 	})
 	if errors.Is(err, ErrConflict) {
@@ -170,7 +171,7 @@ func (c *Client) create(in *intent, old *held) (d *call, out outcome, again bool
 		return nil, d.beginFailed(err), false
 	}
 	d.guard(func() {
-		c.at(pointCommitted)
+		crash.At(crash.Committed)
 		c.traceBegan(c.entryOf(d.head))
 	})
 	return d, outcome{}, false

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/idem-go/idem/internal/crash"
 	"github.com/idem-go/idem/internal/record"
 )
 
@@ -171,7 +172,7 @@ func (d *call) markSent() error {
 	if err := d.save(func(h *record.Head) { h.FirstSent, h.Epoch = now, sight.Epoch }, nil); err != nil {
 		return err
 	}
-	d.client.at(pointCommitted)
+	crash.At(crash.Committed)
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/idem-go/idem/internal/crash"
 	"github.com/idem-go/idem/internal/record"
 )
 
@@ -83,9 +84,9 @@ func (d *call) settle(v verdict) outcome {
 // again.
 func (d *call) finish(fate Fate, a *answer, cause string) outcome {
 	d.head.Fate = uint8(fate)
-	d.client.at(pointAnswered)
+	crash.At(crash.Answered)
 	err := d.commitEnd(fate, a, cause)
-	d.client.at(pointSettled)
+	crash.At(crash.Settled)
 	o := d.outcome(nil)
 	o.fate, o.answer = fate, a
 	switch {
