@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/idem-go/idem/internal/tap"
 )
 
 // Client makes calls that happen once. All methods may be called at once from any
@@ -65,7 +67,7 @@ func New(ks Keystore, opts *Options) (*Client, error) {
 	c := &Client{opts: o, ks: ks, base: o.Base, codec: codec{seal: o.Seal, unseal: o.Unseal}, budgets: newBudgets()}
 	c.life, c.end = context.WithCancelCause(context.Background())
 	if c.base == nil {
-		c.ownBase = newBase()
+		c.ownBase = tap.NewTransport()
 		c.base = c.ownBase
 	}
 	var changed func(group, from, to string)
