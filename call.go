@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/internal/crash"
+	"github.com/idem-go/idem/internal/limit"
 	"github.com/idem-go/idem/internal/record"
 )
 
@@ -140,17 +141,17 @@ func (d *call) windowEnd() (end time.Time, ends bool) {
 }
 
 // admit asks the breaker, and waits for its probe if the caller's deadline allows.
-func (d *call) admit() (report func(health), err error) {
-	group := d.client.breakers.group(d.wire.request(d.hookContext()))
+func (d *call) admit() (report func(limit.Health), err error) {
+	group := d.client.opts.Breaker.group(d.wire.request(d.hookContext()))
 	for {
-		report, retryAt, err := d.client.breakers.allow(group, time.Now())
-		if err == nil {
+		report, retryAt, ok := d.client.circuits.Allow(group, time.Now())
+		if ok {
 			return report, nil
 		}
 		wait := time.Until(retryAt)
 		if _, limited := d.ctx.Deadline(); !limited || d.fits(wait) != nil {
 			d.retryAt = retryAt.Round(0)
-			return nil, err
+			return nil, ErrCircuitOpen
 		}
 		if err := d.sleep(wait); err != nil {
 			return nil, err
@@ -226,7 +227,7 @@ func (d *call) learn(t tried, v verdict, elapsed time.Duration) verdict {
 	case v.fate == FateUnknown:
 		d.before = true
 	case v.fate == FateDone:
-		d.client.budgets.refund(originOf(d.wire.URL), time.Now())
+		d.client.budgets.Refund(originOf(d.wire.URL), time.Now())
 	}
 	switch {
 	case v.then == stepInFlight:
@@ -279,7 +280,7 @@ func (d *call) pause(v verdict) error {
 		return d.enough(fmt.Errorf("%w: the provider asks to wait until %s", ErrExhausted, d.retryAt.UTC().Format(time.RFC3339)))
 	case d.tries >= policy.maxAttempts():
 		return d.enough(fmt.Errorf("%w after %d in this call", ErrExhausted, d.tries))
-	case d.tries > 0 && !policy.NoBudget && !d.client.budgets.take(originOf(d.wire.URL), time.Now()):
+	case d.tries > 0 && !policy.NoBudget && !d.client.budgets.Take(originOf(d.wire.URL), time.Now()):
 		return d.enough(ErrBudget)
 	}
 	if err := d.fits(wait); err != nil {
@@ -310,7 +311,7 @@ func (d *call) fits(wait time.Duration) error {
 // nextWait is how long to wait before the next attempt: as the backoff says, or as the
 // provider asks, which is then kept as RetryAt.
 func (d *call) nextWait(v verdict) (wait time.Duration, tooLong bool) {
-	backoff := d.delays.next()
+	backoff := d.delays.Next()
 	hint, hinted := time.Duration(0), false
 	if d.last {
 		limited := d.answer.status == http.StatusTooManyRequests || d.answer.status == http.StatusServiceUnavailable
@@ -319,7 +320,7 @@ func (d *call) nextWait(v verdict) (wait time.Duration, tooLong bool) {
 	if d.asked > 0 {
 		hint, hinted, d.asked = d.asked, true, 0
 	}
-	wait, tooLong = d.client.opts.Retry.wait(backoff, min(hint, longestHint), hinted)
+	wait, tooLong = limit.Wait(backoff, min(hint, longestHint), hinted, d.client.opts.Retry.maxRetryAfter())
 	switch v.then {
 	case stepInFlight:
 		wait = max(wait, d.dialect.InFlightDelay)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/idem-go/idem/internal/limit"
 	"github.com/idem-go/idem/internal/tap"
 )
 
@@ -21,8 +22,8 @@ type Client struct {
 	codec    codec
 	base     http.RoundTripper
 	ownBase  *http.Transport // nil: Base is the caller's
-	breakers *breakers
-	budgets  *budgets
+	circuits *limit.Circuits // nil: none
+	budgets  *limit.Budgets
 	sweeper  sweeper
 
 	life context.Context // ends with Close
@@ -64,7 +65,7 @@ func New(ks Keystore, opts *Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{opts: o, ks: ks, base: o.Base, codec: codec{seal: o.Seal, unseal: o.Unseal}, budgets: newBudgets()}
+	c := &Client{opts: o, ks: ks, base: o.Base, codec: codec{seal: o.Seal, unseal: o.Unseal}, budgets: limit.NewBudgets()}
 	c.life, c.end = context.WithCancelCause(context.Background())
 	if c.base == nil {
 		c.ownBase = tap.NewTransport()
@@ -74,7 +75,7 @@ func New(ks Keystore, opts *Options) (*Client, error) {
 	if o.Trace != nil {
 		changed = o.Trace.Breaker
 	}
-	c.breakers = newBreakers(o.Breaker, changed)
+	c.circuits = o.Breaker.circuits(changed)
 	if c.hub, err = join(c); err != nil {
 		return nil, err
 	}
@@ -139,7 +140,7 @@ func (c *Client) drive(d *call) outcome {
 			return d.giveUp(err)
 		}
 		if err := d.markSent(); err != nil { // durable before a byte can leave
-			report(neutral)
+			report(limit.Neutral)
 			return d.storeFailed(err)
 		}
 		t, v := d.try(report)
@@ -174,8 +175,8 @@ func (c *Client) drive(d *call) outcome {
 
 // try makes one attempt and judges it. The breaker hears of every attempt that it
 // let through, also if Base or a hook panics.
-func (d *call) try(report func(health)) (tried, verdict) {
-	defer report(neutral) // the first report counts
+func (d *call) try(report func(limit.Health)) (tried, verdict) {
+	defer report(limit.Neutral) // the first report counts
 	began := time.Now()
 	t := d.attempt()
 	if t.barred != nil {
@@ -187,9 +188,9 @@ func (d *call) try(report func(health)) (tried, verdict) {
 	}
 	switch {
 	case v.strained:
-		report(failed)
+		report(limit.Failed)
 	case t.answer != nil && v.row != rowCut.row:
-		report(healthy)
+		report(limit.Healthy)
 	}
 	return t, d.learn(t, v, time.Since(began))
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/idem-go/idem/internal/limit"
 	"github.com/idem-go/idem/internal/record"
 )
 
@@ -43,7 +44,7 @@ type call struct {
 	visit       bool          // the hop is a GET: a poll, a fetch
 	retryAt     time.Time
 	patience    bool // pause gave up, not the caller
-	delays      *delays
+	delays      *limit.Delays
 	began       time.Time
 	tries       int // in this pass
 	answer      *answer
@@ -95,7 +96,7 @@ func conditional(w *wireRequest) bool {
 
 // pass starts a call without an entry.
 func (c *Client) pass(op string, ctx context.Context) *call {
-	d := &call{client: c, op: op, parent: ctx, delays: newDelays(c.opts.Retry), began: time.Now()}
+	d := &call{client: c, op: op, parent: ctx, delays: c.opts.Retry.delays(), began: time.Now()}
 	d.ctx, d.unhook = c.within(ctx)
 	return d
 }

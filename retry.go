@@ -1,10 +1,9 @@
 package idem
 
 import (
-	"math"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
+	"github.com/idem-go/idem/internal/limit"
 )
 
 // RetryPolicy says how often and how patiently a call is tried again. It bounds
@@ -43,16 +42,6 @@ type RetryPolicy struct {
 	// by 20 a second and by 1 for each success. A retry beyond it is [ErrBudget].
 	NoBudget bool
 }
-
-const (
-	backoffMultiplier = 2
-	backoffSpread     = 0.5
-
-	// longestBackoff leaves room to multiply: beyond it the jitter of backoff,
-	// computed as a float, would overflow a Duration and might come back
-	// negative or zero, which is no wait at all.
-	longestBackoff = math.MaxInt64 / 2
-)
 
 // validate refuses what can't be meant.
 func (p RetryPolicy) validate() error {
@@ -100,42 +89,5 @@ func (p RetryPolicy) maxDelay() time.Duration {
 	return orDefault(p.MaxDelay, max(30*time.Second, p.BaseDelay))
 }
 
-// wait returns how long to wait before the next attempt: as long as the backoff
-// says, or longer if the provider hinted so. A hint in the past or of zero thus
-// means the backoff, for a provider that says "now" may say it to everybody.
-// tooLong means that the hint exceeds MaxRetryAfter: d is then what a RetryAt
-// is made of, and nobody should sleep for it.
-func (p RetryPolicy) wait(backoff, hint time.Duration, hinted bool) (d time.Duration, tooLong bool) {
-	d = max(backoff, 0)
-	if !hinted {
-		return d, false
-	}
-	return max(d, hint), hint > p.maxRetryAfter()
-}
-
-// delays is the backoff of one intent. It counts inside, so no two intents
-// share one, and it isn't safe for concurrent use.
-type delays struct {
-	policy *backoff.ExponentialBackOff
-	limit  time.Duration
-}
-
-// newDelays returns the delays of an intent that wasn't retried yet.
-func newDelays(p RetryPolicy) *delays {
-	return &delays{
-		policy: backoff.NewExponentialBackOff(
-			backoff.WithInitialInterval(min(p.baseDelay(), longestBackoff)),
-			backoff.WithMaxInterval(min(p.maxDelay(), longestBackoff)),
-			backoff.WithMultiplier(backoffMultiplier),
-			backoff.WithRandomizationFactor(backoffSpread),
-			backoff.WithMaxElapsedTime(0), // never stops: the loop that waits keeps MaxElapsed
-		),
-		limit: p.maxDelay(),
-	}
-}
-
-// next returns the delay before the next retry, from 0 to MaxDelay. The cap
-// stands here because backoff caps before it spreads.
-func (d *delays) next() time.Duration {
-	return min(max(d.policy.NextBackOff(), 0), d.limit)
-}
+// delays returns the delays of an intent that wasn't retried yet.
+func (p RetryPolicy) delays() *limit.Delays { return limit.NewDelays(p.baseDelay(), p.maxDelay()) }
