@@ -2,18 +2,16 @@ package idem
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptrace"
-	"net/url"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
+
+	"github.com/idem-go/idem/internal/crash"
+	"github.com/idem-go/idem/internal/tap"
 )
 
 // tried is what one attempt brought back.
@@ -55,7 +53,7 @@ var errAttemptTimeout = fmt.Errorf("idem: attempt timed out: %w", context.Deadli
 // a crash and a delivery by Run.
 func (p *pass) attempt(s sender) tried {
 	ctx, cancel := context.WithCancelCause(p.hookContext())
-	spy := &spy{cancel: cancel, late: s.expired, sent: func() { p.client.at(pointSent) }}
+	spy := &tap.Spy{Cancel: cancel, Late: s.expired, Sent: func() { crash.At(crash.Sent) }}
 	timer := time.AfterFunc(s.attemptTime(), func() { cancel(errAttemptTimeout) })
 	stop := func() { timer.Stop(); cancel(nil) }
 	reading := false // the answer's body outlives the attempt
@@ -73,7 +71,7 @@ func (p *pass) attempt(s sender) tried {
 		return tried{instead: verdictNotSent, err: errAttemptTimeout}
 	}
 	// Only now: a token that Authorize fetched under this context is no attempt.
-	req = req.WithContext(httptrace.WithClientTrace(ctx, spy.trace()))
+	req = req.WithContext(httptrace.WithClientTrace(ctx, spy.Trace()))
 	resp, err := p.client.base.RoundTrip(req)
 	if err == nil && resp == nil {
 		err = errors.New("idem: Options.Base returned neither response nor error")
@@ -83,8 +81,8 @@ func (p *pass) attempt(s sender) tried {
 	}
 	a := p.read(resp, timer, stop)
 	reading = a.rest != nil
-	p.client.at(pointAnswered)
-	return tried{answer: a, twice: spy.count() > 1}
+	crash.At(crash.Answered)
+	return tried{answer: a, twice: spy.Conns() > 1}
 }
 
 // build makes the request for one attempt: the journaled bytes under the key's
@@ -144,176 +142,20 @@ func (p *pass) noteFresh(before http.Header, req *http.Request) {
 }
 
 // noAnswer tells a request that provably never left from one that may have.
-func (p *pass) noAnswer(ctx context.Context, s *spy, err error) tried {
+func (p *pass) noAnswer(ctx context.Context, s *tap.Spy, err error) tried {
 	cause := context.Cause(ctx)
-	t := tried{instead: verdictLost, err: p.scrub(err), twice: s.count() > 1}
+	t := tried{instead: verdictLost, err: p.scrub(err), twice: s.Conns() > 1}
 	if cause == errAttemptTimeout {
 		t.err = fmt.Errorf("%w: %w", errAttemptTimeout, t.err)
 	}
-	if s.neverSent(err) {
+	if s.NeverSent(err) {
 		t.instead, t.twice = verdictNotSent, false
-		if permanent(err) {
+		if tap.Permanent(err) {
 			t.instead = verdictRefused
 		}
 	}
 	if p.ctx.Err() != nil {
 		t.instead.failing = false // the caller's end says nothing about the provider
-	}
-	return t
-}
-
-// permanent tells failures that the next attempt would meet again. A name that
-// doesn't resolve is not among them: resolvers fail and come back.
-func permanent(err error) bool {
-	var cert *tls.CertificateVerificationError
-	var record tls.RecordHeaderError
-	var address *net.AddrError
-	var parse *net.ParseError
-	return errors.As(err, &cert) || errors.As(err, &record) || errors.As(err, &address) || errors.As(err, &parse)
-}
-
-// spy watches one attempt through httptrace, for a proof that nothing was sent. A
-// hook that stays silent proves nothing: proof is a dial or handshake that reports
-// its failure, or connections of ours that are closed and have written nothing.
-type spy struct {
-	cancel context.CancelCauseFunc
-	late   func() error // why nothing may leave any more
-	sent   func()       // called when the last byte was handed to the connection
-
-	mu     sync.Mutex
-	conns  []net.Conn
-	wrote  []int64 // bytes that conns had written when they were handed out
-	failed bool    // a dial or a handshake reported an error
-}
-
-func (s *spy) trace() *httptrace.ClientTrace {
-	fail := func(err error) {
-		if err != nil {
-			s.mu.Lock()
-			s.failed = true
-			s.mu.Unlock()
-		}
-	}
-	return &httptrace.ClientTrace{
-		GotConn:          func(i httptrace.GotConnInfo) { s.got(i.Conn) },
-		DNSDone:          func(i httptrace.DNSDoneInfo) { fail(i.Err) },
-		ConnectDone:      func(_, _ string, err error) { fail(err) },
-		TLSHandshakeDone: func(_ tls.ConnectionState, err error) { fail(err) },
-		WroteRequest:     func(httptrace.WroteRequestInfo) { s.sent() },
-	}
-}
-
-// got notes a connection, and stops the attempt before it writes if the dial took past
-// the expiry. A second connection within an attempt means that net/http sends
-// again by itself, which it does for requests without a body: it is stopped before
-// it writes, as far as that is possible without harm to others.
-func (s *spy) got(conn net.Conn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.conns = append(s.conns, conn)
-	s.wrote = append(s.wrote, written(conn))
-	err := s.late()
-	if len(s.conns) > 1 {
-		err = errors.New("idem: the transport resends by itself")
-	}
-	if err != nil {
-		s.cancel(err)
-		if t, ok := conn.(*tls.Conn); conn != nil && !(ok && t.ConnectionState().NegotiatedProtocol == "h2") {
-			conn.Close()
-		}
-	}
-}
-
-func (s *spy) count() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.conns)
-}
-
-// neverSent is the proof that no byte of the request left.
-func (s *spy) neverSent(err error) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i, c := range s.conns {
-		ours := counterOf(c)
-		if ours == nil || !ours.closed.Load() || s.wrote[i] < 0 || ours.wrote.Load() != s.wrote[i] {
-			return false
-		}
-	}
-	return len(s.conns) > 0 || s.failed || dialFailed(err)
-}
-
-// dialFailed tells by its type that err comes from before a connection.
-func dialFailed(err error) bool {
-	var op *net.OpError
-	if errors.As(err, &op) && (op.Op == "dial" || op.Op == "proxyconnect" || op.Op == "socks connect") {
-		return true
-	}
-	var dns *net.DNSError
-	var cert *tls.CertificateVerificationError
-	return errors.As(err, &dns) || errors.As(err, &cert) || errors.Is(err, errProxyRefused)
-}
-
-// countedConn counts what is written to a connection.
-type countedConn struct {
-	net.Conn
-	wrote  atomic.Int64 // counted before the write, so that a byte never precedes its count
-	closed atomic.Bool
-}
-
-func (c *countedConn) Write(p []byte) (int, error) {
-	c.wrote.Add(int64(len(p)))
-	return c.Conn.Write(p)
-}
-
-func (c *countedConn) Close() error {
-	err := c.Conn.Close()
-	c.closed.Store(true)
-	return err
-}
-
-func counterOf(c net.Conn) *countedConn {
-	if t, ok := c.(*tls.Conn); ok {
-		c = t.NetConn()
-	}
-	ours, _ := c.(*countedConn)
-	return ours
-}
-
-func written(c net.Conn) int64 {
-	if ours := counterOf(c); ours != nil {
-		return ours.wrote.Load()
-	}
-	return -1
-}
-
-// errProxyRefused is the proof that a proxy didn't connect us.
-var errProxyRefused = errors.New("idem: the proxy refused the connection")
-
-const (
-	dialTimeout      = 10 * time.Second
-	handshakeTimeout = 10 * time.Second
-)
-
-// newBase is the transport of a client that was given none: http.DefaultTransport
-// over counted connections, its proxy's refusals typed.
-func newBase() *http.Transport {
-	t := http.DefaultTransport.(*http.Transport).Clone()
-	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}
-	t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dialer.DialContext(ctx, network, addr)
-		if err != nil {
-			return nil, err
-		}
-		return &countedConn{Conn: conn}, nil
-	}
-	t.TLSHandshakeTimeout = handshakeTimeout
-	t.MaxIdleConnsPerHost = 64
-	t.OnProxyConnectResponse = func(_ context.Context, _ *url.URL, _ *http.Request, resp *http.Response) error {
-		if resp.StatusCode != http.StatusOK {
-			return fmt.Errorf("%w: %s", errProxyRefused, resp.Status)
-		}
-		return nil
 	}
 	return t
 }

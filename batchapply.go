@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/idem-go/idem/internal/crash"
 )
 
 // apply writes down what an answer means: what is settled, and one call more for the
@@ -32,7 +34,7 @@ func (b *batchCall) applyTo(plans []itemPlan, parts ...[]itemPlan) outcome {
 			carrier[it.Key] = n
 		}
 	}
-	b.client.at(pointAnswered)
+	crash.At(crash.Answered)
 	heads, err := b.commitItems(plans, carrier, changes)
 	if errors.Is(err, ErrFull) {
 		for i := range plans {
@@ -43,7 +45,7 @@ func (b *batchCall) applyTo(plans []itemPlan, parts ...[]itemPlan) outcome {
 	if err != nil {
 		return b.abort(plans, err)
 	}
-	b.client.at(pointSettled)
+	crash.At(crash.Settled)
 	b.tellSettled(plans, heads)
 	o := b.outcome(nil)
 	o.final = true

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/idem-go/idem/internal/crash"
 	"github.com/idem-go/idem/internal/record"
 )
 
@@ -185,7 +186,7 @@ func (r *batchRun) newCall(items []newItem) (*batchCall, error) {
 		return nil, err
 	}
 	d.guard(func() {
-		c.at(pointUncommitted)
+		crash.At(crash.Uncommitted)
 		err = c.entries.commit(r.ctx, changes...)
 	})
 	if err != nil {
@@ -196,7 +197,7 @@ func (r *batchRun) newCall(items []newItem) (*batchCall, error) {
 		return nil, err
 	}
 	d.guard(func() {
-		c.at(pointCommitted)
+		crash.At(crash.Committed)
 		c.tracer.began(c.entries.entry(d.head))
 	})
 	return d, nil

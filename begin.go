@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/idem-go/idem/internal/crash"
 	"github.com/idem-go/idem/internal/record"
 )
 
@@ -73,7 +74,7 @@ func (c *Client) create(in *intent, old *held) (*call, outcome, error) {
 		return nil, c.fail(in, held{}, err), nil
 	}
 	d.guard(func() {
-		c.at(pointUncommitted)
+		crash.At(crash.Uncommitted)
 		err = d.commitNew(old)
 	})
 	if errors.Is(err, ErrConflict) {
@@ -85,7 +86,7 @@ func (c *Client) create(in *intent, old *held) (*call, outcome, error) {
 		return nil, d.beginFailed(err), nil
 	}
 	d.guard(func() {
-		c.at(pointCommitted)
+		crash.At(crash.Committed)
 		c.tracer.began(c.entries.entry(d.head))
 	})
 	return d, outcome{}, nil

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"github.com/idem-go/idem/internal/crash"
 )
 
 // call is one driver's pass over one entry.
@@ -181,7 +183,7 @@ func (d *call) markSent() error {
 	if err := d.save(func(h *head) { h.FirstSent, h.Epoch = now, sight.Epoch }, nil); err != nil {
 		return err
 	}
-	d.client.at(pointCommitted)
+	crash.At(crash.Committed)
 	return nil
 }
 
@@ -216,7 +218,7 @@ func (d *call) learn(t tried, v verdict) verdict {
 	case v.fate == FateUnknown:
 		d.before.attempt = true
 	case v.fate == FateDone:
-		d.client.budgets.refund(originOf(d.wire.URL), time.Now())
+		d.client.budgets.Refund(originOf(d.wire.URL), time.Now())
 	}
 	if v.then == stepInFlight {
 		return d.inFlight(v)

@@ -7,6 +7,9 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/idem-go/idem/internal/limit"
+	"github.com/idem-go/idem/internal/tap"
 )
 
 // Client makes calls that happen once. All methods may be called at once from any
@@ -20,8 +23,8 @@ type Client struct {
 	tracer   tracer
 	base     http.RoundTripper
 	ownBase  *http.Transport // nil: Base is the caller's
-	breakers *breakers
-	budgets  *budgets
+	circuits *limit.Circuits // nil: none
+	budgets  *limit.Budgets
 	sweeper  *sweeper
 
 	life context.Context // ends with Close
@@ -63,19 +66,19 @@ func New(ks Keystore, opts *Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{opts: o, ks: ks, base: o.Base, tracer: tracer{o.Trace, o.Logger}, budgets: newBudgets()}
+	c := &Client{opts: o, ks: ks, base: o.Base, tracer: tracer{o.Trace, o.Logger}, budgets: limit.NewBudgets()}
 	c.entries = &entries{ks: ks, scope: o.Scope, sealer: sealer{seal: o.Seal, unseal: o.Unseal}}
 	c.sweeper = &sweeper{entries: c.entries, tolerance: o.Dialect.margin()}
 	c.life, c.end = context.WithCancelCause(context.Background())
 	if c.base == nil {
-		c.ownBase = newBase()
+		c.ownBase = tap.NewTransport()
 		c.base = c.ownBase
 	}
 	var changed func(group, from, to string)
 	if o.Trace != nil {
 		changed = o.Trace.Breaker
 	}
-	c.breakers = newBreakers(o.Breaker, changed)
+	c.circuits = o.Breaker.circuits(changed)
 	if c.hub, err = join(c); err != nil {
 		return nil, err
 	}
@@ -138,7 +141,7 @@ func (d *call) drive() outcome {
 			return d.ends.giveUp(err)
 		}
 		if err := d.markSent(); err != nil { // durable before a byte can leave
-			report(neutral)
+			report(limit.Neutral)
 			return d.storeFailed(err)
 		}
 		t, v := d.try(d, d.judge, report)

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"github.com/idem-go/idem/internal/limit"
 )
 
 // pass is one go at one request: it sends, waits and sends again, as long as whoever
@@ -29,7 +31,7 @@ type pass struct {
 	hop     *url.URL // where the next attempt goes; nil: to the request's own URL
 	polling bool     // the hop is a GET: a poll, or the fetch of a resource
 
-	delays  *delays
+	delays  *limit.Delays
 	began   time.Time
 	tries   int           // in this pass
 	asked   time.Duration // a wait that a batch item's answer asked for
@@ -44,7 +46,7 @@ type pass struct {
 }
 
 func (c *Client) newPass(op string, ctx context.Context) pass {
-	p := pass{client: c, op: op, parent: ctx, limit: c.opts.MaxResult, delays: newDelays(c.opts.Retry), began: time.Now()}
+	p := pass{client: c, op: op, parent: ctx, limit: c.opts.MaxResult, delays: c.opts.Retry.delays(), began: time.Now()}
 	p.ctx, p.unhook = c.within(ctx)
 	return p
 }
@@ -63,8 +65,8 @@ func (p *pass) end() {
 
 // try makes one attempt and judges it. The breaker hears of every attempt that it let
 // through, also if Base or a hook panics.
-func (p *pass) try(s sender, judge func(tried) verdict, report func(health)) (tried, verdict) {
-	defer report(neutral) // the first report counts
+func (p *pass) try(s sender, judge func(tried) verdict, report func(limit.Health)) (tried, verdict) {
+	defer report(limit.Neutral) // the first report counts
 	began := time.Now()
 	t := p.attempt(s)
 	if t.stopped != nil {
@@ -77,9 +79,9 @@ func (p *pass) try(s sender, judge func(tried) verdict, report func(health)) (tr
 	}
 	switch {
 	case v.failing:
-		report(failed)
+		report(limit.Failed)
 	case t.answer != nil && v.row != rowCut:
-		report(healthy)
+		report(limit.Healthy)
 	}
 	p.keep(t, v)
 	return t, v
@@ -104,17 +106,17 @@ func (p *pass) keep(t tried, v verdict) {
 }
 
 // admit asks the breaker, and waits for its probe if the caller's deadline allows.
-func (p *pass) admit(fits func(time.Duration) error) (report func(health), err error) {
-	group := p.client.breakers.group(p.wire.request(p.hookContext()))
+func (p *pass) admit(fits func(time.Duration) error) (report func(limit.Health), err error) {
+	group := p.client.opts.Breaker.group(p.wire.request(p.hookContext()))
 	for {
-		report, retryAt, err := p.client.breakers.allow(group, time.Now())
-		if err == nil {
+		report, retryAt, ok := p.client.circuits.Allow(group, time.Now())
+		if ok {
 			return report, nil
 		}
 		wait := time.Until(retryAt)
 		if _, limited := p.ctx.Deadline(); !limited || fits(wait) != nil {
 			p.retryAt = retryAt.Round(0)
-			return nil, err
+			return nil, ErrCircuitOpen
 		}
 		if err := p.sleep(wait); err != nil {
 			return nil, err
@@ -141,7 +143,7 @@ func (p *pass) nextPause(v verdict, fits func(time.Duration) error) (time.Durati
 }
 
 func (p *pass) mayRetry() bool {
-	return p.client.opts.Retry.NoBudget || p.client.budgets.take(originOf(p.wire.URL), time.Now())
+	return p.client.opts.Retry.NoBudget || p.client.budgets.Take(originOf(p.wire.URL), time.Now())
 }
 
 // enough marks that the pass ends though its caller would still wait: the last answer
@@ -170,7 +172,7 @@ func (p *pass) fits(wait time.Duration) error {
 // provider asks, which is then kept as RetryAt.
 func (p *pass) nextWait(v verdict) (wait time.Duration, tooLong bool) {
 	hint, hinted := p.hint()
-	wait, tooLong = p.client.opts.Retry.wait(p.delays.next(), min(hint, longestHint), hinted)
+	wait, tooLong = limit.Wait(p.delays.Next(), min(hint, longestHint), hinted, p.client.opts.Retry.maxRetryAfter())
 	switch v.then {
 	case stepInFlight:
 		wait = max(wait, p.dialect.InFlightDelay)

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"github.com/idem-go/idem/internal/crash"
 )
 
 // A pass over an entry ends in one of five ways: settled, withdrawn, left Pending,
@@ -28,9 +30,9 @@ func (d *call) settle(v verdict) (o outcome, over bool) {
 // again.
 func (d *call) settleWith(fate Fate, a *answer, cause string) outcome {
 	d.head.Fate = fate
-	d.client.at(pointAnswered)
+	crash.At(crash.Answered)
 	err := d.commitEnd(fate, a, cause)
-	d.client.at(pointSettled)
+	crash.At(crash.Settled)
 	o := d.outcome(nil)
 	o.fate, o.answer = fate, a
 	switch {

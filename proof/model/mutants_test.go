@@ -39,7 +39,7 @@ var mutants = []mutant{
 	{"send what is in doubt", "doubt.go", "	for _, key := range doubtsOf(c.doubt(in)) {", "	for _, key := range doubtsOf(doubt{}) {", "TestALoopAroundAnAnonymousRequestNeverDoubles", true},
 	{"ignore a clock that was set back", "call.go", "	if sight.Epoch != d.head.Epoch {", "	if false && sight.Epoch != d.head.Epoch {", "TestAClockSetBackClosesTheWindowsOfWhatWasSent", true},
 	{"ignore the expiry", "call.go", "!end.IsZero() && !wallClock().Before(end) {\n		return ErrExpired", "false && !end.IsZero() {\n		return ErrExpired", "TestNothingIsSentAfterTheExpiry", true},
-	{"believe a refusal at the door after a lost answer", "retry.go", "(v.door || !v.replayed && !f.keyFirst)", "(!v.door && !v.replayed && !f.keyFirst)", "TestFaultsOverRealSocketsEndInTheTruth", true},
+	{"believe a refusal at the door after a lost answer", "verdict.go", "(v.door || !v.replayed && !f.keyFirst)", "(!v.door && !v.replayed && !f.keyFirst)", "TestFaultsOverRealSocketsEndInTheTruth", true},
 }
 
 // The texts that are to be replaced stand where the table says.

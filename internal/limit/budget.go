@@ -1,4 +1,4 @@
-package idem
+package limit
 
 import (
 	"sync"
@@ -29,11 +29,12 @@ const (
 	maxBudgets = 1000
 )
 
-// budgets bounds the retries of each origin by a token bucket. Without it a
-// client with many calls multiplies its load by MaxAttempts just when the
-// origin can bear it least. First attempts take no token. There is no
-// goroutine: what flowed in since the last use is computed at the next.
-type budgets struct {
+// Budgets bounds the retries of each origin by a token bucket of 1,000, refilled by
+// 20 a second and by 1 for each success. Without it a client with many calls
+// multiplies its load by the attempts that each may make, just when the origin can
+// bear it least. First attempts take no token. There is no goroutine: what flowed
+// in since the last use is computed at the next.
+type Budgets struct {
 	mu      sync.Mutex // guards all below
 	origins *recent[*budget]
 }
@@ -44,13 +45,13 @@ type budget struct {
 	asOf   time.Time // when tokens was computed
 }
 
-// newBudgets returns full budgets for every origin.
-func newBudgets() *budgets {
-	return &budgets{origins: newRecent[*budget](maxBudgets)}
+// NewBudgets returns full budgets for every origin.
+func NewBudgets() *Budgets {
+	return &Budgets{origins: newRecent[*budget](maxBudgets)}
 }
 
-// take takes a token for a retry, or returns false if there is none.
-func (b *budgets) take(origin string, now time.Time) bool {
+// Take takes a token for a retry, or returns false if there is none.
+func (b *Budgets) Take(origin string, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	o := b.at(origin, now)
@@ -61,15 +62,15 @@ func (b *budgets) take(origin string, now time.Time) bool {
 	return true
 }
 
-// refund is told of a success of any attempt, the first ones included.
-func (b *budgets) refund(origin string, now time.Time) {
+// Refund is told of a success of any attempt, the first ones included.
+func (b *Budgets) Refund(origin string, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.at(origin, now).add(budgetRefund)
 }
 
 // at returns the budget of an origin as it stands now. It is called with mu held.
-func (b *budgets) at(origin string, now time.Time) *budget {
+func (b *Budgets) at(origin string, now time.Time) *budget {
 	o, ok := b.origins.get(origin)
 	if !ok {
 		o = &budget{tokens: budgetCapacity, asOf: now}

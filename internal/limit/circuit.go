@@ -1,4 +1,4 @@
-package idem
+package limit
 
 import (
 	"errors"
@@ -13,7 +13,7 @@ type circuit struct {
 	group   string
 	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
 
-	// These are guarded by breakers.leaf.
+	// These are guarded by Circuits.leaf.
 	state     gobreaker.State
 	probeAt   time.Time // when the first probe passes; set when it opens
 	forgotten bool      // evicted: its changes concern nobody any more
@@ -24,7 +24,7 @@ type change struct{ group, from, to string }
 
 // circuit finds or makes the circuit of a group. One too many takes the place
 // of a closed one if it can, which loses a count but no decision.
-func (b *breakers) circuit(group string) *circuit {
+func (b *Circuits) circuit(group string) *circuit {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if c, ok := b.circuits.get(group); ok {
@@ -37,22 +37,22 @@ func (b *breakers) circuit(group string) *circuit {
 	return c
 }
 
-func (b *breakers) newCircuit(group string) *circuit {
+func (b *Circuits) newCircuit(group string) *circuit {
 	c := &circuit{group: group}
-	bucket := max(b.policy.window()/windowBuckets, 1)
+	bucket := max(b.trip.Window/windowBuckets, 1)
 	c.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
-		MaxRequests:   b.policy.probes(),
-		Interval:      b.policy.window(),
+		MaxRequests:   b.trip.Probes,
+		Interval:      b.trip.Window,
 		BucketPeriod:  bucket,
-		Timeout:       b.policy.openFor(),
-		ReadyToTrip:   b.policy.shouldOpen,
+		Timeout:       b.trip.OpenFor,
+		ReadyToTrip:   b.trip.shouldOpen,
 		IsExcluded:    func(err error) bool { return errors.Is(err, errNeutral) },
 		OnStateChange: func(_ string, from, to gobreaker.State) { b.note(c, from, to) },
 	})
 	return c
 }
 
-func (b *breakers) isClosed(c *circuit) bool {
+func (b *Circuits) isClosed(c *circuit) bool {
 	b.leaf.Lock()
 	defer b.leaf.Unlock()
 	return c.state == gobreaker.StateClosed
@@ -60,7 +60,7 @@ func (b *breakers) isClosed(c *circuit) bool {
 
 // forget lets an evicted circuit go. Attempts under way still report to it, and
 // nobody hears; its group starts closed again, which is what the hook is told.
-func (b *breakers) forget(c *circuit) {
+func (b *Circuits) forget(c *circuit) {
 	b.leaf.Lock()
 	defer b.leaf.Unlock()
 	if c.state != gobreaker.StateClosed {
@@ -70,14 +70,14 @@ func (b *breakers) forget(c *circuit) {
 }
 
 // note keeps a change of state. It runs under gobreaker's lock.
-func (b *breakers) note(c *circuit, from, to gobreaker.State) {
+func (b *Circuits) note(c *circuit, from, to gobreaker.State) {
 	b.leaf.Lock()
 	defer b.leaf.Unlock()
 	c.state = to
 	if to == gobreaker.StateOpen {
 		// gobreaker read its clock before and wants it passed, not reached: a
 		// caller that wakes exactly then would be refused once more.
-		c.probeAt = time.Now().Add(b.policy.openFor() + 1)
+		c.probeAt = time.Now().Add(b.trip.OpenFor + 1)
 	}
 	if !c.forgotten {
 		b.push(c.group, from, to)
@@ -85,16 +85,16 @@ func (b *breakers) note(c *circuit, from, to gobreaker.State) {
 }
 
 // push is called with leaf held.
-func (b *breakers) push(group string, from, to gobreaker.State) {
+func (b *Circuits) push(group string, from, to gobreaker.State) {
 	if b.changed != nil {
 		b.changes = append(b.changes, change{group, from.String(), to.String()})
 	}
 }
 
 // tell calls the hook for each change not told yet. One goroutine does so at a
-// time, so that the hook hears them in order; a hook that calls allow leaves
+// time, so that the hook hears them in order; a hook that calls Allow leaves
 // what that changes to the tell it was called from.
-func (b *breakers) tell() {
+func (b *Circuits) tell() {
 	b.leaf.Lock()
 	defer b.leaf.Unlock()
 	if b.telling {
@@ -110,7 +110,7 @@ func (b *breakers) tell() {
 }
 
 // call calls the hook. It is entered and left with leaf held.
-func (b *breakers) call(c change) {
+func (b *Circuits) call(c change) {
 	b.leaf.Unlock()
 	defer b.leaf.Lock()
 	b.changed(c.group, c.from, c.to)

@@ -1,4 +1,4 @@
-package idem
+package limit
 
 import "container/list"
 

@@ -1,4 +1,4 @@
-package idem
+package limit
 
 import (
 	"fmt"
@@ -14,25 +14,25 @@ import (
 
 // Ensure that the hook hears every change, in order, also those that happen
 // only because somebody asked, and that it may ask itself.
-func TestBreakers_reentrantHook(t *testing.T) {
+func TestCircuits_reentrantHook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var b *breakers
+		var b *Circuits
 		var heard []string
-		b = newBreakers(small, func(group, from, to string) {
+		b = NewCircuits(small, func(group, from, to string) {
 			heard = append(heard, group+": "+from+" to "+to)
-			done, _, err := b.allow("a", time.Now())
-			if err == nil {
-				done(neutral)
+			done, _, ok := b.Allow("a", time.Now())
+			if ok {
+				done(Neutral)
 			}
-			done, _, err = b.allow("other", time.Now())
-			require.NoError(t, err)
-			done(healthy)
+			done, _, ok = b.Allow("other", time.Now())
+			require.True(t, ok)
+			done(Healthy)
 		})
-		report(t, b, "a", failed, failed, failed, failed)
+		report(t, b, "a", Failed, Failed, Failed, Failed)
 		time.Sleep(refused(t, b, "a"))
-		report(t, b, "a", failed)
+		report(t, b, "a", Failed)
 		time.Sleep(refused(t, b, "a"))
-		report(t, b, "a", healthy)
+		report(t, b, "a", Healthy)
 		require.Equal(t, []string{
 			"a: closed to open", "a: open to half-open",
 			"a: half-open to open", "a: open to half-open",
@@ -43,85 +43,85 @@ func TestBreakers_reentrantHook(t *testing.T) {
 
 // Ensure that a change caused inside the hook is told after the one that caused
 // it, by the same call.
-func TestBreakers_hookCausesChange(t *testing.T) {
+func TestCircuits_hookCausesChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var b *breakers
+		var b *Circuits
 		var heard []string
-		b = newBreakers(small, func(group, _, to string) {
+		b = NewCircuits(small, func(group, _, to string) {
 			heard = append(heard, group+" "+to)
 			if group == "a" && to == "open" {
-				report(t, b, "b", failed, failed, failed, failed)
+				report(t, b, "b", Failed, Failed, Failed, Failed)
 				require.Len(t, heard, 1, "not from within")
 			}
 		})
-		report(t, b, "a", failed, failed, failed, failed)
+		report(t, b, "a", Failed, Failed, Failed, Failed)
 		require.Equal(t, []string{"a open", "b open"}, heard)
 	})
 }
 
 // Ensure that a hook that panics costs neither a probe's slot nor later hooks.
-func TestBreakers_panickingHook(t *testing.T) {
+func TestCircuits_panickingHook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var heard []string
-		b := newBreakers(small, func(_, _, to string) {
+		b := NewCircuits(small, func(_, _, to string) {
 			heard = append(heard, to)
 			if to == "half-open" {
 				panic("in the hook")
 			}
 		})
-		report(t, b, "a", failed, failed, failed, failed)
+		report(t, b, "a", Failed, Failed, Failed, Failed)
 		time.Sleep(refused(t, b, "a"))
-		require.Panics(t, func() { _, _, _ = b.allow("a", time.Now()) })
-		report(t, b, "a", healthy)
+		require.Panics(t, func() { _, _, _ = b.Allow("a", time.Now()) })
+		report(t, b, "a", Healthy)
 		require.Equal(t, []string{"open", "half-open", "closed"}, heard)
 	})
 }
 
 // Ensure that there are never more groups than allowed, that open ones stay as
 // long as a closed one can go, and that an evicted one's attempts end quietly.
-func TestBreakers_bounded(t *testing.T) {
+func TestCircuits_bounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var heard []string
-		b := newBreakers(small, func(group, from, to string) {
+		b := NewCircuits(small, func(group, from, to string) {
 			heard = append(heard, group+": "+from+" to "+to)
 		})
-		report(t, b, "open", failed, failed, failed, failed)
-		var late []func(health)
+		report(t, b, "open", Failed, Failed, Failed, Failed)
+		var late []func(Health)
 		for range 4 {
-			done, _, err := b.allow("busy", time.Now())
-			require.NoError(t, err)
+			done, _, ok := b.Allow("busy", time.Now())
+			require.True(t, ok)
 			late = append(late, done)
 		}
 		for i := range maxGroups + 5 {
-			report(t, b, fmt.Sprint(i), healthy)
+			report(t, b, fmt.Sprint(i), Healthy)
 			require.LessOrEqual(t, len(b.circuits.items), maxGroups)
 		}
 		refused(t, b, "open")
 		require.NotContains(t, b.circuits.items, "busy")
 		for _, done := range late {
-			done(failed)
+			done(Failed)
 		}
-		report(t, b, "busy", healthy)
+		report(t, b, "busy", Healthy)
 		require.Equal(t, []string{"open: closed to open"}, heard)
 
 		// When all are open the one used longest ago goes, which closes it.
 		for i := range maxGroups {
-			report(t, b, fmt.Sprint("down ", i), failed, failed, failed, failed)
+			report(t, b, fmt.Sprint("down ", i), Failed, Failed, Failed, Failed)
 		}
 		require.Contains(t, heard, "open: open to closed")
-		report(t, b, "open", healthy)
+		report(t, b, "open", Healthy)
 		require.Len(t, b.circuits.items, maxGroups)
 	})
 }
 
 // Ensure that calls of many goroutines leave no slot behind and that hooks run
 // one at a time, in an order that makes sense for each group.
-func TestBreakers_stress(t *testing.T) {
+func TestCircuits_stress(t *testing.T) {
 	const groups = 5
 	var telling atomic.Int32
 	state := map[string]string{}
-	p := BreakerPolicy{MinRequests: 3, OpenFor: 50 * time.Microsecond, Probes: 2}
-	b := newBreakers(p, func(group, from, to string) {
+	p := Trip{Window: time.Minute, MinRequests: 3, FailureRate: 0.5, OpenFor: 50 * time.Microsecond, Probes: 2}
+	b := NewCircuits(p, func(group, from, to string) {
 		if telling.Add(1) != 1 {
 			t.Error("two hooks at once")
 		}
@@ -137,9 +137,9 @@ func TestBreakers_stress(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 2000 {
-				done, _, err := b.allow(fmt.Sprint(rand.N(groups)), time.Now())
-				if err == nil {
-					done([]health{healthy, failed, failed, neutral}[rand.N(4)])
+				done, _, ok := b.Allow(fmt.Sprint(rand.N(groups)), time.Now())
+				if ok {
+					done([]Health{Healthy, Failed, Failed, Neutral}[rand.N(4)])
 				}
 			}
 		})
@@ -148,9 +148,9 @@ func TestBreakers_stress(t *testing.T) {
 
 	for group := range b.circuits.items {
 		require.Eventually(t, func() bool {
-			done, _, err := b.allow(group, time.Now())
-			done(healthy)
-			return err == nil
+			done, _, ok := b.Allow(group, time.Now())
+			done(Healthy)
+			return ok
 		}, 5*time.Second, time.Millisecond, "a slot of group %s is lost", group)
 	}
 }
