@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/keystore"
 )
 
 // batchBase is a bank behind something that changes requests' answers.
@@ -492,7 +493,7 @@ func TestACallsKeyMayStandInItsJSON(t *testing.T) {
 // fullKeystore has no room for answers.
 type fullKeystore struct{ idem.Keystore }
 
-func (k fullKeystore) Commit(ctx context.Context, changes ...idem.Change) error {
+func (k fullKeystore) Commit(ctx context.Context, changes ...keystore.Change) error {
 	for _, c := range changes {
 		if len(c.Record.Response) > 0 {
 			return idem.ErrFull

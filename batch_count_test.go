@@ -19,17 +19,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/keystore"
 )
 
 // countingKeystore notes what each transaction changes.
 type countingKeystore struct {
 	idem.Keystore
-	commits [][]idem.Op
+	commits [][]keystore.Op
 	keys    []int // entries of each commit
 }
 
-func (k *countingKeystore) Commit(ctx context.Context, changes ...idem.Change) error {
-	var ops []idem.Op
+func (k *countingKeystore) Commit(ctx context.Context, changes ...keystore.Change) error {
+	var ops []keystore.Op
 	for _, c := range changes {
 		ops = append(ops, c.Op)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/keystore"
 )
 
 // batchRecover runs a batch whose caller recovers, and returns what was panicked with.
@@ -277,7 +278,7 @@ type failingKeystore struct {
 	err  error
 }
 
-func (k *failingKeystore) Commit(ctx context.Context, changes ...idem.Change) error {
+func (k *failingKeystore) Commit(ctx context.Context, changes ...keystore.Change) error {
 	if k.left.Add(-1) < 0 {
 		return k.err
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/internal/crash"
+	"github.com/idem-go/idem/keystore"
 )
 
 // apply writes down what an answer means: what is settled, and one call more for the
@@ -17,7 +18,7 @@ func (b *batchCall) apply(plans []itemPlan) outcome { return b.applyTo(plans, pl
 // applyTo is apply with a call more for the rest of each part. Everything is one
 // transaction.
 func (b *batchCall) applyTo(plans []itemPlan, parts ...[]itemPlan) outcome {
-	changes := []Change{b.entries.remove(b.head, b.rev)}
+	changes := []keystore.Change{b.entries.remove(b.head, b.rev)}
 	carrier := map[Key]*batchCall{}
 	halved := len(parts) > 1
 	for _, part := range parts {
@@ -54,7 +55,7 @@ func (b *batchCall) applyTo(plans []itemPlan, parts ...[]itemPlan) outcome {
 }
 
 // commitItems writes down what becomes of the items, with the other changes.
-func (b *batchCall) commitItems(plans []itemPlan, carrier map[Key]*batchCall, changes []Change) ([]*head, error) {
+func (b *batchCall) commitItems(plans []itemPlan, carrier map[Key]*batchCall, changes []keystore.Change) ([]*head, error) {
 	heads := make([]*head, len(plans))
 	changes = slices.Clip(changes)
 	for i, p := range plans {
@@ -93,7 +94,7 @@ func (b *batchCall) abort(plans []itemPlan, err error) outcome {
 
 // successor makes the call that goes on with the open items of plans, nil if none
 // may. It is claimed before it is written. A fresh one has chances of its own.
-func (b *batchCall) successor(plans []itemPlan, fresh bool) (*batchCall, []Change, error) {
+func (b *batchCall) successor(plans []itemPlan, fresh bool) (*batchCall, []keystore.Change, error) {
 	var items []KeyedItem
 	first, clean := b.head.FirstSent, true
 	for _, p := range plans {
@@ -181,15 +182,15 @@ func (b *batchCall) batchContext() context.Context {
 }
 
 // itemChange is what becomes of one item; a nil head means nothing.
-func (b *batchCall) itemChange(p itemPlan, carrier *batchCall) (*head, Change, error) {
+func (b *batchCall) itemChange(p itemPlan, carrier *batchCall) (*head, keystore.Change, error) {
 	h := *p.now.head
 	var response *answer
 	switch {
 	case p.next == itemGone:
-		return nil, Change{}, nil
+		return nil, keystore.Change{}, nil
 	case p.next == itemSettle:
 		if err := b.settleItem(&h, p.res); err != nil {
-			return nil, Change{}, err
+			return nil, keystore.Change{}, err
 		}
 		if h.TooLarge = p.lost || p.res.Trimmed; p.res.Status != 0 && !h.TooLarge {
 			response = &answer{status: p.res.Status, body: p.res.Body}
@@ -268,8 +269,8 @@ func (b *batchCall) tellOf(item *head, rev uint64) {
 
 // endItems are the changes that go with the call's own end: its items withdrawn with
 // it, or left as change says.
-func (b *batchCall) endItems(withdraw bool, change func(*head)) ([]Change, error) {
-	var changes []Change
+func (b *batchCall) endItems(withdraw bool, change func(*head)) ([]keystore.Change, error) {
+	var changes []keystore.Change
 	for _, it := range b.items {
 		now, err := b.entries.byKey(b.writes, it.Key)
 		if errors.Is(err, ErrNotFound) || err == nil && now.head.State != StatePending {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/idem-go/idem/internal/crash"
 	"github.com/idem-go/idem/internal/record"
+	"github.com/idem-go/idem/keystore"
 )
 
 // batchCall is a call that carries a batch's items. The call is an entry with a key of
@@ -174,7 +175,7 @@ func (r *batchRun) newCall(items []newItem) (*batchCall, error) {
 		if err != nil {
 			break
 		}
-		var more []Change
+		var more []keystore.Change
 		more, err = d.createItem(r.intentOf(it.Item), keyed[i], it.old)
 		changes = append(changes, more...)
 	}
@@ -236,15 +237,15 @@ func (c *Client) encodeCall(ctx context.Context, batch, codecName string, codec 
 }
 
 // commitCall is the change that creates the call's own entry.
-func (b *batchCall) commitCall() ([]Change, error) {
+func (b *batchCall) commitCall() ([]keystore.Change, error) {
 	change, err := b.entries.create(b.head, b.wire.message())
 	b.rev = 1
-	return []Change{change}, err
+	return []keystore.Change{change}, err
 }
 
 // createItem is the change that creates an item's entry, and takes its name from the
 // NotDone intent that had it.
-func (b *batchCall) createItem(in *intent, it KeyedItem, old *held) ([]Change, error) {
+func (b *batchCall) createItem(in *intent, it KeyedItem, old *held) ([]keystore.Change, error) {
 	h := &head{
 		Key: it.Key, Scope: b.head.Scope, Intent: in.name, Account: in.account, AccountPerCall: in.perCall,
 		State: StatePending, Method: b.head.Method, URL: b.head.URL, Fingerprint: in.sum,
@@ -252,7 +253,7 @@ func (b *batchCall) createItem(in *intent, it KeyedItem, old *held) ([]Change, e
 		Dialect: b.head.Dialect, Window: b.head.Window, Margin: b.head.Margin,
 		Batch: b.head.Batch, Item: it.ID, Call: b.head.Key,
 	}
-	var changes []Change
+	var changes []keystore.Change
 	if old != nil {
 		h.Parent = old.head.Key
 		freed, err := b.entries.free(*old)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/idem-go/idem/internal/crash"
 	"github.com/idem-go/idem/internal/record"
+	"github.com/idem-go/idem/keystore"
 )
 
 // errMoved means that the entry changed, came or went while the call waited its turn:
@@ -95,7 +96,7 @@ func (c *Client) create(in *intent, old *held) (*call, outcome, error) {
 // commitNew journals the call's entry, together with the end of the old intent's
 // right to the name.
 func (d *call) commitNew(old *held) error {
-	var changes []Change
+	var changes []keystore.Change
 	if old != nil {
 		freed, err := d.entries.free(*old)
 		if err != nil {
@@ -128,7 +129,7 @@ func (d *call) beginFailed(err error) outcome {
 		gone = d.entries.commit(d.writes, d.entries.remove(d.head, 1)) == nil
 	}
 	if !gone {
-		_, readErr := d.entries.ks.Read(d.writes, Ref{Scope: d.head.Scope, Key: string(d.head.Key)})
+		_, readErr := d.entries.ks.Read(d.writes, keystore.Ref{Scope: d.head.Scope, Key: string(d.head.Key)})
 		gone = errors.Is(readErr, ErrNotFound)
 	}
 	if gone {

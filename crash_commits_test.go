@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/keystore"
 )
 
 // crashKinds are the kinds of call that die at every write of the journal.
@@ -27,7 +28,7 @@ type crashCommits struct {
 	turn  chan struct{}
 }
 
-func (k *crashCommits) Commit(ctx context.Context, changes ...idem.Change) error {
+func (k *crashCommits) Commit(ctx context.Context, changes ...keystore.Change) error {
 	k.turn <- struct{}{}
 	defer func() { <-k.turn }()
 	k.count++

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/keystore"
 	"github.com/idem-go/idem/mockserver"
 )
 
@@ -56,7 +57,8 @@ func TestAReadOnlyFileSystemIsAnErrorAndNoDamage(t *testing.T) {
 	dir := diskTmpfs(t, "2m")
 	path := filepath.Join(dir, "journal")
 	ks := openJournal(t, path, nil)
-	require.NoError(t, ks.Commit(t.Context(), creates(0, 3)...))
+	kept := keystore.Record{Scope: "scope", Key: "key", Lane: keystore.LaneOpen}
+	require.NoError(t, ks.Commit(t.Context(), keystore.Change{Op: keystore.OpCreate, Record: kept}))
 	require.NoError(t, ks.Close())
 	remount := func(how string) {
 		out, err := exec.Command("mount", "-o", "remount,"+how, dir).CombinedOutput()
@@ -70,7 +72,8 @@ func TestAReadOnlyFileSystemIsAnErrorAndNoDamage(t *testing.T) {
 		require.ErrorContains(t, err, p)
 	}
 	remount("rw")
-	wantRecords(t, openJournal(t, path, nil), 0, 3)
+	_, err := openJournal(t, path, nil).Read(t.Context(), keystore.Ref{Scope: "scope", Key: "key"})
+	require.NoError(t, err)
 }
 
 // A disk that fails under a client that goes on: nothing is sent that can't be written

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/internal/record"
+	"github.com/idem-go/idem/keystore"
 )
 
 // entries are a client's view of its keystore: the records of its scope, opened.
@@ -19,13 +20,13 @@ type entries struct {
 
 // held is an entry as it stands in the journal.
 type held struct {
-	rec  Record
+	rec  keystore.Record
 	head *head
 }
 
 // read asks the journal whatever the caller's context says: an answer that is there
 // outweighs a cancel.
-func (s *entries) read(ctx context.Context, ref Ref) (held, error) {
+func (s *entries) read(ctx context.Context, ref keystore.Ref) (held, error) {
 	ref.Scope = s.scope
 	rec, err := s.ks.Read(context.WithoutCancel(ctx), ref)
 	if err != nil {
@@ -37,21 +38,21 @@ func (s *entries) read(ctx context.Context, ref Ref) (held, error) {
 
 // byKey reads an entry without its bodies.
 func (s *entries) byKey(ctx context.Context, key Key) (held, error) {
-	return s.read(ctx, Ref{Key: string(key)})
+	return s.read(ctx, keystore.Ref{Key: string(key)})
 }
 
 // whole reads an entry with its bodies.
 func (s *entries) whole(ctx context.Context, key Key) (held, error) {
-	return s.read(ctx, Ref{Key: string(key), Bodies: true})
+	return s.read(ctx, keystore.Ref{Key: string(key), Bodies: true})
 }
 
 // find looks a name up within its account, then among entries without one, and then
 // the key.
 func (s *entries) find(in *intent) (held, error) {
 	if in.name != "" {
-		f, err := s.read(in.ctx, Ref{Name: storeName(in.account, in.name)})
+		f, err := s.read(in.ctx, keystore.Ref{Name: storeName(in.account, in.name)})
 		if errors.Is(err, ErrNotFound) && in.account != "" {
-			f, err = s.read(in.ctx, Ref{Name: storeName("", in.name)})
+			f, err = s.read(in.ctx, keystore.Ref{Name: storeName("", in.name)})
 		}
 		if !errors.Is(err, ErrNotFound) {
 			return f, err
@@ -64,30 +65,30 @@ func (s *entries) find(in *intent) (held, error) {
 }
 
 // scan walks a lane of the scope, as far as until if that is set.
-func (s *entries) scan(ctx context.Context, lane Lane, until time.Time) iter.Seq2[Record, error] {
-	return s.ks.Scan(ctx, Query{Scope: s.scope, Lane: lane, Until: until})
+func (s *entries) scan(ctx context.Context, lane keystore.Lane, until time.Time) iter.Seq2[keystore.Record, error] {
+	return s.ks.Scan(ctx, keystore.Query{Scope: s.scope, Lane: lane, Until: until})
 }
 
 // commit writes down changes whatever the caller's context says.
-func (s *entries) commit(ctx context.Context, changes ...Change) error {
+func (s *entries) commit(ctx context.Context, changes ...keystore.Change) error {
 	return s.ks.Commit(context.WithoutCancel(ctx), changes...)
 }
 
 // record is the record of h, without bodies.
-func (s *entries) record(h *head, rev uint64) (Record, error) {
+func (s *entries) record(h *head, rev uint64) (keystore.Record, error) {
 	b, err := s.sealHead(h)
-	rec := Record{Scope: h.Scope, Key: string(h.Key), Lane: LaneOpen, Order: h.Created, Rev: rev, Head: b}
+	rec := keystore.Record{Scope: h.Scope, Key: string(h.Key), Lane: keystore.LaneOpen, Order: h.Created, Rev: rev, Head: b}
 	if !h.Freed {
 		rec.Name = storeName(h.Account, h.Intent)
 	}
 	switch h.State {
 	case StateSettled:
-		rec.Lane, rec.Order = LaneSettled, ageTime(h.SweepAge)
+		rec.Lane, rec.Order = keystore.LaneSettled, ageTime(h.SweepAge)
 		if h.Untold {
-			rec.Lane, rec.Order = LaneUntold, h.Created
+			rec.Lane, rec.Order = keystore.LaneUntold, h.Created
 		}
 	case StateAbandoned:
-		rec.Lane = LaneAbandoned
+		rec.Lane = keystore.LaneAbandoned
 	}
 	return rec, err
 }
@@ -96,34 +97,34 @@ func (s *entries) record(h *head, rev uint64) (Record, error) {
 func ageTime(age time.Duration) time.Time { return time.Unix(0, 0).UTC().Add(age) }
 
 // create is the change that makes an entry, with its request if it has one.
-func (s *entries) create(h *head, request *record.Message) (Change, error) {
+func (s *entries) create(h *head, request *record.Message) (keystore.Change, error) {
 	rec, err := s.record(h, 0)
 	if err == nil && request != nil {
 		rec.Request, err = s.sealMessage(rec, partRequest, request)
 	}
-	return Change{OpCreate, rec}, err
+	return keystore.Change{Op: keystore.OpCreate, Record: rec}, err
 }
 
 // replace is the change that puts h in place of what has revision rev. A nil answer
 // leaves the stored one.
-func (s *entries) replace(h *head, rev uint64, a *answer) (Change, error) {
+func (s *entries) replace(h *head, rev uint64, a *answer) (keystore.Change, error) {
 	rec, err := s.record(h, rev)
 	if err == nil && a != nil {
 		rec.Response, err = s.sealMessage(rec, partResponse, a.message())
 	}
-	return Change{OpReplace, rec}, err
+	return keystore.Change{Op: keystore.OpReplace, Record: rec}, err
 }
 
 // free is the change by which an entry gives its name to a later intent.
-func (s *entries) free(f held) (Change, error) {
+func (s *entries) free(f held) (keystore.Change, error) {
 	h := *f.head
 	h.Freed = true
 	return s.replace(&h, f.rec.Rev, nil)
 }
 
 // remove is the change that takes an entry away.
-func (s *entries) remove(h *head, rev uint64) Change {
-	return Change{OpRemove, Record{Scope: h.Scope, Key: string(h.Key), Rev: rev}}
+func (s *entries) remove(h *head, rev uint64) keystore.Change {
+	return keystore.Change{Op: keystore.OpRemove, Record: keystore.Record{Scope: h.Scope, Key: string(h.Key), Rev: rev}}
 }
 
 // entry shows h to the caller.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"github.com/idem-go/idem/keystore"
 )
 
 // Entry is the journal's record of an intent, as it was when read. Bodies are
@@ -74,13 +76,13 @@ func (e Entry) Response(ctx context.Context) (*http.Response, error) {
 	return answerOf(m).response(), nil
 }
 
-func (e Entry) record(ctx context.Context) (Record, error) {
+func (e Entry) record(ctx context.Context) (keystore.Record, error) {
 	if e.entries == nil {
-		return Record{}, fmt.Errorf("idem: entry %s: %w", e.Key, ErrNotFound)
+		return keystore.Record{}, fmt.Errorf("idem: entry %s: %w", e.Key, ErrNotFound)
 	}
-	rec, err := e.entries.ks.Read(ctx, Ref{Scope: e.Scope, Key: string(e.Key), Bodies: true})
+	rec, err := e.entries.ks.Read(ctx, keystore.Ref{Scope: e.Scope, Key: string(e.Key), Bodies: true})
 	if err != nil {
-		return Record{}, fmt.Errorf("idem: entry %s: %w", e.Key, err)
+		return keystore.Record{}, fmt.Errorf("idem: entry %s: %w", e.Key, err)
 	}
 	return rec, nil
 }

@@ -7,13 +7,15 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/idem-go/idem/keystore"
 )
 
 // These errors say that nothing was tried, because what was asked for makes no
 // sense or names something that isn't there.
 var (
 	// ErrInvalid is matched by every *InvalidError.
-	ErrInvalid = errors.New("idem: invalid")
+	ErrInvalid = keystore.ErrInvalid
 
 	// ErrMismatch means that the name or key already belongs to another
 	// request. It is a programming error: no byte was sent, and no new key is
@@ -27,14 +29,14 @@ var (
 
 	// ErrNotFound means that the keystore has no such entry, or that an entry
 	// has no such part.
-	ErrNotFound = errors.New("idem: not found")
+	ErrNotFound = keystore.ErrNotFound
 
 	// ErrConflict means that an entry has a driver, or changed since it was
 	// read; the same call may succeed later.
-	ErrConflict = errors.New("idem: conflict")
+	ErrConflict = keystore.ErrConflict
 
 	// ErrClosed means that the client or keystore was closed.
-	ErrClosed = errors.New("idem: closed")
+	ErrClosed = keystore.ErrClosed
 )
 
 // These errors say why a call stopped before it knew that its effect happened.
@@ -84,14 +86,14 @@ var (
 // These errors come from the keystore.
 var (
 	// ErrLocked means that another process holds the journal.
-	ErrLocked = errors.New("idem: journal locked")
+	ErrLocked = keystore.ErrLocked
 
 	// ErrCorrupt means that the journal, or a record in it, is damaged. The
 	// file is left as it is.
-	ErrCorrupt = errors.New("idem: journal corrupt")
+	ErrCorrupt = keystore.ErrCorrupt
 
 	// ErrFull means that the journal has no room. Nothing was written.
-	ErrFull = errors.New("idem: journal full")
+	ErrFull = keystore.ErrFull
 
 	// ErrSealed means that a record was encrypted with a key that is in
 	// neither [Options.Seal] nor [Options.Unseal]. The record is kept.

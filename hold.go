@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+
+	"github.com/idem-go/idem/keystore"
 )
 
 // hold is an entry under its claim. Nobody else sends for it, settles or removes it
@@ -14,14 +16,14 @@ import (
 type hold struct {
 	entries *entries
 	tracer  tracer
-	claim   Claim // nil until taken
+	claim   keystore.Claim // nil until taken
 	head    *head
 	rev     uint64
 	writes  context.Context // the caller's, for values alone: what was sent is written down whatever its cancel
 
 	// riders says what becomes of a batch's items when the call that carries them ends:
 	// they are withdrawn with it, or take the change. Nil for all other entries.
-	riders func(withdraw bool, change func(*head)) ([]Change, error)
+	riders func(withdraw bool, change func(*head)) ([]keystore.Change, error)
 }
 
 // claimKey is the key by which an entry is claimed: an item's driver is its call's.
@@ -142,7 +144,7 @@ func (o *hold) merge(fate Fate) error {
 
 // remove takes the entry away, and with a batch's call its items.
 func (o *hold) remove() error {
-	changes := []Change{o.entries.remove(o.head, o.rev)}
+	changes := []keystore.Change{o.entries.remove(o.head, o.rev)}
 	if o.riders != nil {
 		riders, err := o.riders(true, nil)
 		if err != nil {

@@ -4,148 +4,144 @@ import (
 	"context"
 	"iter"
 	"time"
+
+	"github.com/idem-go/idem/internal/store"
+	"github.com/idem-go/idem/keystore"
 )
 
-// Keystore is where entries live. The client gives it opaque records, so that an
-// entry may grow and a store need not notice; the store gives back uniqueness,
-// durability and one driver for each entry. [OpenKeystore] is the bbolt one,
-// [NewMemoryKeystore] one for tests; package storetest is the suite that both
-// pass and that any other has to.
+// Keystore is where entries live: a [BoltKeystore], a [MemoryKeystore], or a store of
+// somebody else's that passes package storetest.
+type Keystore = keystore.Keystore
+
+// KeystoreTx is a keystore within a database transaction of the caller's own.
+type KeystoreTx = keystore.KeystoreTx
+
+// KeystoreOptions tune [OpenKeystore]. The zero value is fine.
+type KeystoreOptions struct {
+	// MaxSize is how many bytes the journal's file may grow to; zero means no
+	// limit. In its last quarter new records are refused with [ErrFull], so that
+	// there is room for the results of those that exist.
+	MaxSize int64
+
+	// LockWait is how long to wait for a journal that another process holds;
+	// zero means one second.
+	LockWait time.Duration
+}
+
+func (o *KeystoreOptions) withDefaults() (store.Options, error) {
+	var c store.Options
+	if o != nil {
+		c = store.Options{MaxSize: o.MaxSize, LockWait: o.LockWait}
+	}
+	switch {
+	case c.MaxSize < 0:
+		return c, &InvalidError{"KeystoreOptions.MaxSize", c.MaxSize, "must not be negative"}
+	case int64(int(c.MaxSize)) != c.MaxSize:
+		return c, &InvalidError{"KeystoreOptions.MaxSize", c.MaxSize, "must fit in this machine's memory"}
+	case c.LockWait < 0:
+		return c, &InvalidError{"KeystoreOptions.LockWait", c.LockWait, "must not be negative"}
+	}
+	c.LockWait = orDefault(c.LockWait, time.Second)
+	return c, nil
+}
+
+// BoltKeystore is the journal: a [Keystore] in one file, which one process has
+// open at a time. Commits that wait while another one is under way share the
+// next. After a write or sync that failed it takes no more writes until it is
+// opened anew, since nobody knows then what the disk holds.
+type BoltKeystore struct{ journal *store.Journal }
+
+// OpenKeystore opens the journal at path, or creates it, readable for its owner
+// alone. Nil options are the defaults.
 //
-// All methods may be called at once from any goroutine. Clients of several
-// processes may share a store that can be shared. Every method returns an error
-// that is [ErrClosed] after Close.
-type Keystore interface {
-	// Commit applies all changes in their order, or none, and returns nil
-	// only when they are durable: a power cut right after the return loses
-	// nothing. A change whose condition doesn't hold fails the whole commit
-	// with [ErrConflict]; no room is [ErrFull]; in both cases nothing was
-	// applied. After any other error the changes may or may not be there.
-	//
-	// An implementation should let commits that wait for the same sync share
-	// it. Canceling ctx before the commit starts may prevent it, afterwards it
-	// does nothing.
-	Commit(ctx context.Context, changes ...Change) error
-
-	// Read returns the record with ref's scope and key, or, where ref has no
-	// key, the one with its scope and name. Bodies come only if ref asks for
-	// them. An absent record is [ErrNotFound]; a damaged one is [ErrCorrupt],
-	// with as much of the record as can be read.
-	Read(ctx context.Context, ref Ref) (Record, error)
-
-	// Scan yields the records of one scope and lane whose Order is not after
-	// q.Until, by Order and then by key, without bodies. No lock, transaction
-	// or snapshot is held while the caller looks at a record, so writers may go
-	// on: a record that exists unchanged throughout is yielded exactly once;
-	// one that is created, moved or removed meanwhile may be yielded or not. A
-	// damaged record is yielded with its scope, key and an error that is
-	// ErrCorrupt, and the scan goes on; any other error ends it.
-	Scan(ctx context.Context, q Query) iter.Seq2[Record, error]
-
-	// Claim takes the one right that exists for id. If another holder has it,
-	// Claim waits until that one releases it or ctx ends (then the error is
-	// context.Cause(ctx)); with wait false it returns [ErrConflict] at once.
-	// The right ends by Release, by the death of the process, or where a store
-	// works with leases, by the loss of the lease. An id needs no record.
-	Claim(ctx context.Context, id string, wait bool) (Claim, error)
-
-	// Clock tells the store a sighting of the wall clock and returns what
-	// follows from all sightings so far, those of other processes and earlier
-	// lives of the store included. The first sighting returns Epoch and Age as
-	// they are stored, or zero. The store keeps the highest clock seen; if now
-	// lies below it by more than tolerance, the mark drops to now and Epoch
-	// grows by one, durably, before Clock returns. Age grows by the time since
-	// the last sighting, by nothing if the clock went back, and by a day if the
-	// gap is longer than a day. A store may keep mark and age in memory and
-	// write them with its next commit.
-	Clock(ctx context.Context, now time.Time, tolerance time.Duration) (Sighting, error)
-
-	// Close lets running commits finish, ends waiting Claims with ErrClosed,
-	// and releases what the store holds. A second Close returns nil.
-	Close() error
+// If another process, or this one, has it open, the error is [ErrLocked] and
+// names the process where the system tells. If the file is damaged or is no
+// journal, it is [ErrCorrupt], and the file stays as it is. Otherwise it is the
+// system's.
+func OpenKeystore(path string, opts *KeystoreOptions) (*BoltKeystore, error) {
+	options, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	journal, err := store.Open(path, options)
+	if err != nil {
+		return nil, err
+	}
+	return &BoltKeystore{journal}, nil
 }
 
-// Record is one entry as a Keystore sees it.
-type Record struct {
-	Scope string // namespace; with Key it is unique
-	Key   string // never empty
-	Name  string // unique in the scope unless empty; not for display
-	Lane  Lane   // the list in which Scan finds it
-	Order time.Time
-	Rev   uint64 // set by the store: 1 when created, one more with every replace
+// Path returns the absolute path of the journal's file, with links followed.
+func (s *BoltKeystore) Path() string { return s.journal.Path() }
 
-	// Head is the small part that changes; Request and Response are the bodies,
-	// kept apart from it so that a change of state doesn't rewrite them. In a
-	// Replace, a nil body leaves what is stored and an empty one removes it.
-	Head, Request, Response []byte
+// Compact gives the space back that removed records leave: the file itself
+// never shrinks, it only gets reused. It needs as much room beside the journal
+// as the new file takes; without it the error is [ErrFull] and nothing changed.
+// Commits wait until it is done; all calls wait while it exchanges the files.
+//
+// Windows can't exchange a file that is open; there it returns
+// errors.ErrUnsupported.
+func (s *BoltKeystore) Compact(ctx context.Context) error { return s.journal.Compact(ctx) }
+
+// Commit implements [Keystore]. Without changes it writes down the clock.
+func (s *BoltKeystore) Commit(ctx context.Context, changes ...keystore.Change) error {
+	return s.journal.Commit(ctx, changes...)
 }
 
-// Lane is one of the ordered lists that Scan walks through.
-type Lane uint8
-
-// The lanes. Open entries are ordered by creation, settled ones by the age at
-// which something is to be done with them.
-const (
-	LaneOpen      Lane = 1 // Pending and Ambiguous
-	LaneSettled   Lane = 2
-	LaneAbandoned Lane = 3
-	LaneUntold    Lane = 4 // settled, and Options.Settled has not returned nil yet
-)
-
-// Op says what a Change does and on what condition.
-type Op uint8
-
-// The operations of a Change.
-const (
-	// OpCreate adds a record. Its scope and key, and its scope and name if it
-	// has a name, must not be taken.
-	OpCreate Op = 1
-
-	// OpReplace puts the record in place of the stored one with its scope and
-	// key, which must have the revision Rev; the stored revision becomes Rev+1.
-	// A new name must not be taken.
-	OpReplace Op = 2
-
-	// OpRemove removes the record with this scope and key, which must have the
-	// revision Rev, its name and its bodies.
-	OpRemove Op = 3
-)
-
-// Change is one step of a commit.
-type Change struct {
-	Op     Op
-	Record Record // OpRemove reads only Scope, Key and Rev
+// Read implements [Keystore].
+func (s *BoltKeystore) Read(ctx context.Context, ref keystore.Ref) (keystore.Record, error) {
+	return s.journal.Read(ctx, ref)
 }
 
-// Ref says which record to read.
-type Ref struct {
-	Scope, Key, Name string
-	Bodies           bool // Request and Response too
+// Scan implements [Keystore].
+func (s *BoltKeystore) Scan(ctx context.Context, q keystore.Query) iter.Seq2[keystore.Record, error] {
+	return s.journal.Scan(ctx, q)
 }
 
-// Query says what to scan.
-type Query struct {
-	Scope string
-	Lane  Lane
-	Until time.Time // zero: no limit
+// Claim implements [Keystore]. The right holds within this process, which is the only
+// one that has the journal open.
+func (s *BoltKeystore) Claim(ctx context.Context, id string, wait bool) (keystore.Claim, error) {
+	return s.journal.Claim(ctx, id, wait)
 }
 
-// Claim is the right to drive one entry.
-type Claim interface {
-	// Contended tells whether another Claim waits for this one now. It may
-	// overlook waiters of other processes.
-	Contended() bool
-
-	// Lost is closed when the right was lost before Release, in stores that
-	// work with leases. It may be nil.
-	Lost() <-chan struct{}
-
-	// Release gives the right to the next waiter. A second Release does nothing.
-	Release()
+// Clock implements [Keystore].
+func (s *BoltKeystore) Clock(ctx context.Context, now time.Time, tolerance time.Duration) (keystore.Sighting, error) {
+	return s.journal.Clock(ctx, now, tolerance)
 }
 
-// Sighting is what a Keystore concludes from the clocks it has seen.
-type Sighting struct {
-	Epoch uint64        // how often the clock was set back
-	Age   time.Duration // time the store has lived through; see Keystore.Clock
+// Close implements [Keystore]. Other processes can open the journal then.
+func (s *BoltKeystore) Close() error { return s.journal.Close() }
+
+// MemoryKeystore is a [Keystore] that forgets everything with the process. It
+// is for tests, and for programs that want the retries but no memory of them.
+type MemoryKeystore struct{ memory *store.Memory }
+
+// NewMemoryKeystore returns an empty keystore.
+func NewMemoryKeystore() *MemoryKeystore { return &MemoryKeystore{store.NewMemory()} }
+
+// Commit implements [Keystore].
+func (m *MemoryKeystore) Commit(ctx context.Context, changes ...keystore.Change) error {
+	return m.memory.Commit(ctx, changes...)
 }
+
+// Read implements [Keystore].
+func (m *MemoryKeystore) Read(ctx context.Context, ref keystore.Ref) (keystore.Record, error) {
+	return m.memory.Read(ctx, ref)
+}
+
+// Scan implements [Keystore].
+func (m *MemoryKeystore) Scan(ctx context.Context, q keystore.Query) iter.Seq2[keystore.Record, error] {
+	return m.memory.Scan(ctx, q)
+}
+
+// Claim implements [Keystore].
+func (m *MemoryKeystore) Claim(ctx context.Context, id string, wait bool) (keystore.Claim, error) {
+	return m.memory.Claim(ctx, id, wait)
+}
+
+// Clock implements [Keystore].
+func (m *MemoryKeystore) Clock(ctx context.Context, now time.Time, tolerance time.Duration) (keystore.Sighting, error) {
+	return m.memory.Clock(ctx, now, tolerance)
+}
+
+// Close implements [Keystore]. What the store held is gone.
+func (m *MemoryKeystore) Close() error { return m.memory.Close() }

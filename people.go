@@ -7,6 +7,8 @@ import (
 	"maps"
 	"net/http"
 	"time"
+
+	"github.com/idem-go/idem/keystore"
 )
 
 // Finding is what a person, a webhook or a look-up found out about an intent.
@@ -47,7 +49,7 @@ func (c *Client) Pending(ctx context.Context) iter.Seq2[Entry, error] {
 			yield(Entry{}, fmt.Errorf("idem: Pending: %w", err))
 			return
 		}
-		for rec, err := range c.entries.scan(ctx, LaneOpen, time.Time{}) {
+		for rec, err := range c.entries.scan(ctx, keystore.LaneOpen, time.Time{}) {
 			e := Entry{Key: Key(rec.Key), Scope: rec.Scope, entries: c.entries}
 			if err == nil {
 				var h *head

@@ -132,7 +132,7 @@ func mountTrial(t *testing.T, kind, role string, after int) (said int, err error
 	t.Helper()
 	dir, again := mountImage(t, kind)
 	path := filepath.Join(dir, "journal")
-	cmd := exec.Command(os.Args[0], "-test.run=^TestStoreChild$")
+	cmd := exec.Command(os.Args[0], "-test.run=^TestRootChild$")
 	cmd.Env = append(os.Environ(), childEnv+"="+role+":"+path)
 	out, pipeErr := cmd.StdoutPipe()
 	require.NoError(t, pipeErr)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/keystore"
 	"github.com/idem-go/idem/mockserver"
 )
 
@@ -18,7 +19,7 @@ type modelStore struct {
 	before func()
 }
 
-func (s *modelStore) Read(ctx context.Context, ref idem.Ref) (idem.Record, error) {
+func (s *modelStore) Read(ctx context.Context, ref keystore.Ref) (keystore.Record, error) {
 	if f := s.before; ref.Bodies && f != nil {
 		s.before = nil
 		f()

@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"sync"
 	"time"
+
+	"github.com/idem-go/idem/keystore"
 )
 
 // ResumeOptions say how Resume and Run go about it. The zero value is the default.
@@ -107,7 +109,7 @@ func (p *round) run() (Report, error) {
 	if err := p.client.tellAll(ctx); err != nil {
 		return p.report, err
 	}
-	work := make(chan Record)
+	work := make(chan keystore.Record)
 	var workers sync.WaitGroup
 	for range p.opts.Concurrency {
 		workers.Go(func() {
@@ -129,9 +131,9 @@ func (p *round) run() (Report, error) {
 }
 
 // feed hands the open entries to the workers.
-func (p *round) feed(ctx context.Context, work chan<- Record) error {
+func (p *round) feed(ctx context.Context, work chan<- keystore.Record) error {
 	start := wallClock()
-	for rec, err := range p.client.entries.scan(ctx, LaneOpen, time.Time{}) {
+	for rec, err := range p.client.entries.scan(ctx, keystore.LaneOpen, time.Time{}) {
 		if err != nil && !errors.Is(err, ErrCorrupt) {
 			if ended := endOf(ctx); ended != nil {
 				return nil
@@ -155,7 +157,7 @@ func (p *round) feed(ctx context.Context, work chan<- Record) error {
 }
 
 // drive takes one entry through its pass.
-func (p *round) drive(ctx context.Context, rec Record, cancel context.CancelCauseFunc) {
+func (p *round) drive(ctx context.Context, rec keystore.Record, cancel context.CancelCauseFunc) {
 	c := p.client
 	h, err := c.entries.openHead(rec)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/keystore"
 	"github.com/idem-go/idem/mockserver"
 )
 
@@ -228,7 +229,7 @@ type damagedKeystore struct {
 	key string
 }
 
-func (d *damagedKeystore) Read(ctx context.Context, ref idem.Ref) (idem.Record, error) {
+func (d *damagedKeystore) Read(ctx context.Context, ref keystore.Ref) (keystore.Record, error) {
 	r, err := d.Keystore.Read(ctx, ref)
 	if r.Key == d.key && len(r.Request) > 0 {
 		r.Request[len(r.Request)-1] ^= 1

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/keystore"
 	"github.com/idem-go/idem/mockserver"
 )
 
@@ -148,7 +149,7 @@ type brokenKeystore struct {
 	err error
 }
 
-func (b *brokenKeystore) Commit(ctx context.Context, changes ...idem.Change) error {
+func (b *brokenKeystore) Commit(ctx context.Context, changes ...keystore.Change) error {
 	if b.err != nil {
 		return b.err
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/idem-go/idem/internal/record"
+	"github.com/idem-go/idem/keystore"
 )
 
 // The parts of a record, as named in what Seal authenticates.
@@ -67,7 +68,7 @@ func (s sealer) sealHead(h *head) ([]byte, error) {
 	return s.close(h.Scope, string(h.Key), partHead, b), nil
 }
 
-func (s sealer) openHead(rec Record) (*head, error) {
+func (s sealer) openHead(rec keystore.Record) (*head, error) {
 	b, err := s.open(rec.Scope, rec.Key, partHead, rec.Head)
 	if err != nil {
 		return nil, err
@@ -84,7 +85,7 @@ func (s sealer) openHead(rec Record) (*head, error) {
 
 // sealMessage returns the bytes of a request or an answer, for the place in rec that
 // part names.
-func (s sealer) sealMessage(rec Record, part string, m *record.Message) ([]byte, error) {
+func (s sealer) sealMessage(rec keystore.Record, part string, m *record.Message) ([]byte, error) {
 	b, err := record.EncodeMessage(m)
 	if err != nil {
 		return nil, err
@@ -92,15 +93,15 @@ func (s sealer) sealMessage(rec Record, part string, m *record.Message) ([]byte,
 	return s.close(rec.Scope, rec.Key, part, b), nil
 }
 
-func (s sealer) openRequest(rec Record) (*record.Message, error) {
+func (s sealer) openRequest(rec keystore.Record) (*record.Message, error) {
 	return s.openMessage(rec, partRequest, rec.Request)
 }
 
-func (s sealer) openResponse(rec Record) (*record.Message, error) {
+func (s sealer) openResponse(rec keystore.Record) (*record.Message, error) {
 	return s.openMessage(rec, partResponse, rec.Response)
 }
 
-func (s sealer) openMessage(rec Record, part string, framed []byte) (*record.Message, error) {
+func (s sealer) openMessage(rec keystore.Record, part string, framed []byte) (*record.Message, error) {
 	if len(framed) == 0 {
 		return nil, fmt.Errorf("idem: entry %s: no %s kept: %w", rec.Key, part, ErrNotFound)
 	}

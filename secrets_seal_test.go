@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/keystore"
 	"github.com/idem-go/idem/mockserver"
 )
 
@@ -296,17 +297,17 @@ func TestSealedBytesMovedToAnotherEntryAreRefused(t *testing.T) {
 		r.with(one, nil, r.leave)
 		ks, err := idem.OpenKeystore(r.path, nil)
 		require.NoError(t, err)
-		var open []idem.Record
-		for rec, err := range ks.Scan(context.Background(), idem.Query{Lane: idem.LaneOpen}) {
+		var open []keystore.Record
+		for rec, err := range ks.Scan(context.Background(), keystore.Query{Lane: keystore.LaneOpen}) {
 			require.NoError(t, err)
-			full, err := ks.Read(context.Background(), idem.Ref{Scope: rec.Scope, Key: rec.Key, Bodies: true})
+			full, err := ks.Read(context.Background(), keystore.Ref{Scope: rec.Scope, Key: rec.Key, Bodies: true})
 			require.NoError(t, err)
 			open = append(open, full)
 		}
 		require.Len(t, open, 2)
 		moved := open[0]
 		moved.Request = open[1].Request
-		require.NoError(t, ks.Commit(context.Background(), idem.Change{Op: idem.OpReplace, Record: moved}))
+		require.NoError(t, ks.Commit(context.Background(), keystore.Change{Op: keystore.OpReplace, Record: moved}))
 		require.NoError(t, ks.Close())
 
 		arrived := len(r.srv.Requests())

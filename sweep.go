@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/idem-go/idem/keystore"
 )
 
 const (
@@ -23,7 +25,7 @@ type sweeper struct {
 	ran  bool
 }
 
-func (s *sweeper) sight(ctx context.Context, now time.Time) (Sighting, error) {
+func (s *sweeper) sight(ctx context.Context, now time.Time) (keystore.Sighting, error) {
 	ctx = context.WithoutCancel(ctx)
 	sight, err := s.entries.ks.Clock(ctx, now, s.tolerance)
 	if err == nil && s.due(sight.Age) {
@@ -53,8 +55,8 @@ func (s *sweeper) again() {
 // their year, a bounded number at a time. A failure is met again by the next sweep,
 // or by the call that has to write.
 func (s *sweeper) sweep(ctx context.Context, age time.Duration) {
-	var changes []Change
-	for rec, err := range s.entries.scan(ctx, LaneSettled, ageTime(age)) {
+	var changes []keystore.Change
+	for rec, err := range s.entries.scan(ctx, keystore.LaneSettled, ageTime(age)) {
 		if err != nil && !errors.Is(err, ErrCorrupt) {
 			return
 		}
@@ -75,10 +77,10 @@ func (s *sweeper) sweep(ctx context.Context, age time.Duration) {
 	}
 }
 
-func (s *sweeper) sweepOne(rec Record, age time.Duration) (Change, bool) {
+func (s *sweeper) sweepOne(rec keystore.Record, age time.Duration) (keystore.Change, bool) {
 	h, err := s.entries.openHead(rec)
 	if err != nil {
-		return Change{}, false // sealed with another key: kept
+		return keystore.Change{}, false // sealed with another key: kept
 	}
 	if h.Trimmed || !h.mayBeAskedFor() {
 		return s.entries.remove(h, rec.Rev), true

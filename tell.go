@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/idem-go/idem/keystore"
 )
 
 // tellAll tells the Settled hook what it hasn't taken yet.
@@ -11,7 +13,7 @@ func (c *Client) tellAll(ctx context.Context) error {
 	if c.opts.Settled == nil {
 		return nil
 	}
-	for rec, err := range c.entries.scan(ctx, LaneUntold, time.Time{}) {
+	for rec, err := range c.entries.scan(ctx, keystore.LaneUntold, time.Time{}) {
 		if errors.Is(err, ErrCorrupt) {
 			continue
 		}

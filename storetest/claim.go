@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/keystore"
 )
 
 func claimRules() []rule {
@@ -31,7 +31,7 @@ func claimRules() []rule {
 		}},
 		{"who won't wait gets ErrConflict", func(h *harness) {
 			c := h.claim("id")
-			if _, err := h.ks.Claim(h.ctx(), "id", false); !errors.Is(err, idem.ErrConflict) {
+			if _, err := h.ks.Claim(h.ctx(), "id", false); !errors.Is(err, keystore.ErrConflict) {
 				h.Errorf("Claim returned %v, want ErrConflict", err)
 			}
 			c.Release()
@@ -78,7 +78,7 @@ func claimRules() []rule {
 			c.Release()
 			second := h.claim("id")
 			c.Release()
-			if _, err := h.ks.Claim(h.ctx(), "id", false); !errors.Is(err, idem.ErrConflict) {
+			if _, err := h.ks.Claim(h.ctx(), "id", false); !errors.Is(err, keystore.ErrConflict) {
 				h.Errorf("the second release freed another's claim: %v", err)
 			}
 			second.Release()
@@ -97,7 +97,7 @@ func claimRules() []rule {
 
 // outcome is what Claim returned.
 type outcome struct {
-	claim idem.Claim
+	claim keystore.Claim
 	err   error
 }
 

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/keystore"
 )
 
 func commitRules() []rule {
@@ -18,60 +18,60 @@ func commitRules() []rule {
 			c.Record.Request = []byte("request")
 			h.commit(c)
 			h.same(h.key("scope", "key"), c.Record, 1)
-			h.same(h.read(idem.Ref{Scope: "scope", Name: "name", Bodies: true}), c.Record, 1)
+			h.same(h.read(keystore.Ref{Scope: "scope", Name: "name", Bodies: true}), c.Record, 1)
 		}},
 		{"a key or name that is taken can't be created", func(h *harness) {
 			h.commit(named(create("scope", "key"), "name"))
-			h.refused(idem.ErrConflict, create("scope", "key"))
-			h.refused(idem.ErrConflict, named(create("scope", "other"), "name"))
-			h.absent(idem.Ref{Scope: "scope", Key: "other"})
+			h.refused(keystore.ErrConflict, create("scope", "key"))
+			h.refused(keystore.ErrConflict, named(create("scope", "other"), "name"))
+			h.absent(keystore.Ref{Scope: "scope", Key: "other"})
 		}},
 		{"records without a name don't collide", func(h *harness) {
 			h.commit(create("scope", "a"), create("scope", "b"))
 		}},
 		{"scopes know nothing of each other", func(h *harness) {
 			h.commit(named(create("one", "key"), "name"), named(create("two", "key"), "name"))
-			h.absent(idem.Ref{Scope: "", Key: "key"})
+			h.absent(keystore.Ref{Scope: "", Key: "key"})
 			h.commit(remove("one", "key", 1))
-			h.absent(idem.Ref{Scope: "one", Name: "name"})
-			h.read(idem.Ref{Scope: "two", Name: "name"})
+			h.absent(keystore.Ref{Scope: "one", Name: "name"})
+			h.read(keystore.Ref{Scope: "two", Name: "name"})
 		}},
 		{"words of any bytes stay apart", testAnyBytes},
 		{"a replace needs the revision, and counts it up", func(h *harness) {
 			h.commit(create("scope", "key"))
 			r := record("scope", "key")
 			r.Head = []byte("new")
-			h.refused(idem.ErrConflict, replace(r))
+			h.refused(keystore.ErrConflict, replace(r))
 			r.Rev = 2
-			h.refused(idem.ErrConflict, replace(r))
+			h.refused(keystore.ErrConflict, replace(r))
 			r.Rev = 1
 			h.commit(replace(r))
 			h.same(h.key("scope", "key"), r, 2)
-			h.refused(idem.ErrConflict, replace(r))
+			h.refused(keystore.ErrConflict, replace(r))
 			r.Key = "absent"
-			h.refused(idem.ErrConflict, replace(r))
+			h.refused(keystore.ErrConflict, replace(r))
 		}},
 		{"a replace may change the name, but not to one that is taken", func(h *harness) {
 			h.commit(named(create("scope", "a"), "one"), named(create("scope", "b"), "two"))
 			r := h.key("scope", "a")
 			r.Name = "two"
-			h.refused(idem.ErrConflict, replace(r))
+			h.refused(keystore.ErrConflict, replace(r))
 			r.Name = "three"
 			h.commit(replace(r))
-			h.absent(idem.Ref{Scope: "scope", Name: "one"})
-			h.read(idem.Ref{Scope: "scope", Name: "three"})
+			h.absent(keystore.Ref{Scope: "scope", Name: "one"})
+			h.read(keystore.Ref{Scope: "scope", Name: "three"})
 			h.commit(named(create("scope", "c"), "one"))
 		}},
 		{"a remove needs the revision, and leaves nothing", testRemove},
 		{"a commit applies all of its changes or none", func(h *harness) {
 			h.commit(named(create("scope", "a"), "name"))
 			r := record("scope", "a")
-			r.Rev, r.Lane = 1, idem.LaneSettled
-			h.refused(idem.ErrConflict, create("scope", "b"), replace(r), create("scope", "a"))
-			h.absent(idem.Ref{Scope: "scope", Key: "b"})
+			r.Rev, r.Lane = 1, keystore.LaneSettled
+			h.refused(keystore.ErrConflict, create("scope", "b"), replace(r), create("scope", "a"))
+			h.absent(keystore.Ref{Scope: "scope", Key: "b"})
 			h.same(h.key("scope", "a"), named(create("scope", "a"), "name").Record, 1)
-			h.wantKeys(h.scan(idem.Query{Scope: "scope", Lane: idem.LaneOpen}), "a")
-			h.wantKeys(h.scan(idem.Query{Scope: "scope", Lane: idem.LaneSettled}))
+			h.wantKeys(h.scan(keystore.Query{Scope: "scope", Lane: keystore.LaneOpen}), "a")
+			h.wantKeys(h.scan(keystore.Query{Scope: "scope", Lane: keystore.LaneSettled}))
 		}},
 		{"each change sees those before it", testOrderOfChanges},
 		{"a nil body stays and an empty one goes", testBodies},
@@ -87,10 +87,10 @@ func commitRules() []rule {
 			h.same(h.key("scope", "key"), want, 1)
 		}},
 		{"nonsense is ErrInvalid", func(h *harness) {
-			h.refused(idem.ErrInvalid, create("scope", ""))
-			h.refused(idem.ErrInvalid, idem.Change{Record: record("scope", "key")})
-			h.refused(idem.ErrInvalid, create("scope", "key"), idem.Change{Op: 99, Record: record("scope", "b")})
-			h.absent(idem.Ref{Scope: "scope", Key: "key"})
+			h.refused(keystore.ErrInvalid, create("scope", ""))
+			h.refused(keystore.ErrInvalid, keystore.Change{Record: record("scope", "key")})
+			h.refused(keystore.ErrInvalid, create("scope", "key"), keystore.Change{Op: 99, Record: record("scope", "b")})
+			h.absent(keystore.Ref{Scope: "scope", Key: "key"})
 		}},
 		{"an empty commit is fine", func(h *harness) { h.commit() }},
 		{"a canceled commit says why, or happened", func(h *harness) {
@@ -105,17 +105,17 @@ func commitRules() []rule {
 			if !errors.Is(err, cause) {
 				h.Errorf("Commit returned %v, want the cause of the cancel", err)
 			}
-			h.absent(idem.Ref{Scope: "scope", Key: "key"})
+			h.absent(keystore.Ref{Scope: "scope", Key: "key"})
 		}},
 		{"of many who create one name exactly one wins", func(h *harness) {
-			h.oneWins(32, func(i int) idem.Change {
+			h.oneWins(32, func(i int) keystore.Change {
 				return named(create("scope", fmt.Sprint("key", i)), "name")
 			})
 		}},
 		{"of many who replace one revision exactly one wins", func(h *harness) {
 			h.commit(create("scope", "key"))
 			r := h.key("scope", "key")
-			h.oneWins(32, func(int) idem.Change { return replace(r) })
+			h.oneWins(32, func(int) keystore.Change { return replace(r) })
 		}},
 		{"commits that fail don't take others with them", testMixedCommits},
 	}
@@ -132,9 +132,9 @@ func testAnyBytes(h *harness) {
 	for _, s := range scopes {
 		for _, w := range words {
 			h.same(h.key(s, w), named(create(s, w), w).Record, 1)
-			h.same(h.read(idem.Ref{Scope: s, Name: w}), named(create(s, w), w).Record, 1)
+			h.same(h.read(keystore.Ref{Scope: s, Name: w}), named(create(s, w), w).Record, 1)
 		}
-		if n := len(h.scan(idem.Query{Scope: s, Lane: idem.LaneOpen})); n != len(words) {
+		if n := len(h.scan(keystore.Query{Scope: s, Lane: keystore.LaneOpen})); n != len(words) {
 			h.Errorf("scope %q has %d records, want %d", s, n, len(words))
 		}
 	}
@@ -144,12 +144,12 @@ func testRemove(h *harness) {
 	c := named(create("scope", "key"), "name")
 	c.Record.Request, c.Record.Response = []byte("request"), []byte("response")
 	h.commit(c)
-	h.refused(idem.ErrConflict, remove("scope", "key", 2))
-	h.refused(idem.ErrConflict, remove("scope", "absent", 1))
+	h.refused(keystore.ErrConflict, remove("scope", "key", 2))
+	h.refused(keystore.ErrConflict, remove("scope", "absent", 1))
 	h.commit(remove("scope", "key", 1))
-	h.absent(idem.Ref{Scope: "scope", Key: "key"})
-	h.absent(idem.Ref{Scope: "scope", Name: "name"})
-	h.wantKeys(h.scan(idem.Query{Scope: "scope", Lane: idem.LaneOpen}))
+	h.absent(keystore.Ref{Scope: "scope", Key: "key"})
+	h.absent(keystore.Ref{Scope: "scope", Name: "name"})
+	h.wantKeys(h.scan(keystore.Query{Scope: "scope", Lane: keystore.LaneOpen}))
 
 	// The next record with the same key has nothing of the old one.
 	h.commit(create("scope", "key"))
@@ -159,9 +159,9 @@ func testRemove(h *harness) {
 func testOrderOfChanges(h *harness) {
 	// A record may be created and changed at once.
 	r := named(create("scope", "a"), "x").Record
-	first := idem.Change{Op: idem.OpCreate, Record: r}
+	first := keystore.Change{Op: keystore.OpCreate, Record: r}
 	first.Record.Request = []byte("request")
-	r.Rev, r.Lane = 1, idem.LaneSettled
+	r.Rev, r.Lane = 1, keystore.LaneSettled
 	h.commit(first, replace(r))
 	want := r
 	want.Request = []byte("request")
@@ -169,24 +169,24 @@ func testOrderOfChanges(h *harness) {
 
 	// A name moves from one record to another, if it is given up first.
 	h.commit(create("scope", "b"))
-	a, b := h.read(idem.Ref{Scope: "scope", Key: "a"}), h.read(idem.Ref{Scope: "scope", Key: "b"})
+	a, b := h.read(keystore.Ref{Scope: "scope", Key: "a"}), h.read(keystore.Ref{Scope: "scope", Key: "b"})
 	a.Name, b.Name = "", "x"
-	h.refused(idem.ErrConflict, replace(b), replace(a))
+	h.refused(keystore.ErrConflict, replace(b), replace(a))
 	h.commit(replace(a), replace(b))
-	if r := h.read(idem.Ref{Scope: "scope", Name: "x"}); r.Key != "b" {
+	if r := h.read(keystore.Ref{Scope: "scope", Name: "x"}); r.Key != "b" {
 		h.Fatalf("the name leads to %q, want b", r.Key)
 	}
 
 	// So it does when its holder goes.
 	h.commit(remove("scope", "b", 2), named(create("scope", "c"), "x"))
-	if r := h.read(idem.Ref{Scope: "scope", Name: "x"}); r.Key != "c" {
+	if r := h.read(keystore.Ref{Scope: "scope", Name: "x"}); r.Key != "c" {
 		h.Fatalf("the name leads to %q, want c", r.Key)
 	}
 
 	// What is created and removed at once was never there.
 	h.commit(named(create("scope", "d"), "y"), remove("scope", "d", 1))
-	h.absent(idem.Ref{Scope: "scope", Key: "d"})
-	h.absent(idem.Ref{Scope: "scope", Name: "y"})
+	h.absent(keystore.Ref{Scope: "scope", Key: "d"})
+	h.absent(keystore.Ref{Scope: "scope", Name: "y"})
 }
 
 func testBodies(h *harness) {
@@ -212,14 +212,14 @@ func testBodies(h *harness) {
 	h.commit(replace(r))
 	h.same(h.key("scope", "key"), want, 4)
 
-	r = h.read(idem.Ref{Scope: "scope", Key: "key"})
+	r = h.read(keystore.Ref{Scope: "scope", Key: "key"})
 	if r.Request != nil || r.Response != nil {
 		h.Errorf("bodies came unasked: %q, %q", r.Request, r.Response)
 	}
 }
 
 // oneWins commits n changes at once, of which the store may take only one.
-func (h *harness) oneWins(n int, change func(i int) idem.Change) {
+func (h *harness) oneWins(n int, change func(i int) keystore.Change) {
 	h.Helper()
 	errs := make([]error, n)
 	h.together(n, func(i int) { errs[i] = h.ks.Commit(h.ctx(), change(i)) })
@@ -228,7 +228,7 @@ func (h *harness) oneWins(n int, change func(i int) idem.Change) {
 		switch {
 		case err == nil:
 			won++
-		case !errors.Is(err, idem.ErrConflict):
+		case !errors.Is(err, keystore.ErrConflict):
 			h.Errorf("commit %d: %v, want nil or ErrConflict", i, err)
 		}
 	}
@@ -256,16 +256,16 @@ func testMixedCommits(h *harness) {
 	const n = 48
 	errs := make([]error, n)
 	h.together(n, func(i int) {
-		changes := []idem.Change{create("scope", fmt.Sprint("key", i))}
+		changes := []keystore.Change{create("scope", fmt.Sprint("key", i))}
 		if i%3 == 0 {
 			changes = append(changes, create("scope", "taken"))
 		}
 		errs[i] = h.ks.Commit(h.ctx(), changes...)
 	})
 	for i, err := range errs {
-		ref := idem.Ref{Scope: "scope", Key: fmt.Sprint("key", i)}
+		ref := keystore.Ref{Scope: "scope", Key: fmt.Sprint("key", i)}
 		if i%3 == 0 {
-			if !errors.Is(err, idem.ErrConflict) {
+			if !errors.Is(err, keystore.ErrConflict) {
 				h.Errorf("commit %d: %v, want ErrConflict", i, err)
 			}
 			h.absent(ref)

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/keystore"
 )
 
 // tolerance is the one that the suite's clocks have.
@@ -18,7 +18,7 @@ func (h *harness) sight(now time.Time, epoch uint64, age time.Duration) {
 	if err != nil {
 		h.Fatalf("Clock: %v", err)
 	}
-	if want := (idem.Sighting{Epoch: epoch, Age: age}); s != want {
+	if want := (keystore.Sighting{Epoch: epoch, Age: age}); s != want {
 		h.Fatalf("Clock(%v) returned %+v, want %+v", now, s, want)
 	}
 }
@@ -73,18 +73,18 @@ func closeRules() []rule {
 					h.Fatalf("Close: %v", err)
 				}
 			}
-			_, readErr := h.ks.Read(h.ctx(), idem.Ref{Scope: "scope", Key: "key"})
+			_, readErr := h.ks.Read(h.ctx(), keystore.Ref{Scope: "scope", Key: "key"})
 			_, claimErr := h.ks.Claim(h.ctx(), "id", true)
 			_, clockErr := h.ks.Clock(h.ctx(), base, tolerance)
 			var scanErr error
-			for _, err := range h.ks.Scan(h.ctx(), idem.Query{Scope: "scope", Lane: idem.LaneOpen}) {
+			for _, err := range h.ks.Scan(h.ctx(), keystore.Query{Scope: "scope", Lane: keystore.LaneOpen}) {
 				scanErr = err
 			}
 			for method, err := range map[string]error{
 				"Commit": h.ks.Commit(h.ctx(), create("scope", "b")),
 				"Read":   readErr, "Scan": scanErr, "Claim": claimErr, "Clock": clockErr,
 			} {
-				if !errors.Is(err, idem.ErrClosed) {
+				if !errors.Is(err, keystore.ErrClosed) {
 					h.Errorf("%s returned %v, want ErrClosed", method, err)
 				}
 			}
@@ -96,7 +96,7 @@ func closeRules() []rule {
 			if err := h.ks.Close(); err != nil {
 				h.Fatalf("Close: %v", err)
 			}
-			if n := got(h, "the waiter", next); !errors.Is(n.err, idem.ErrClosed) {
+			if n := got(h, "the waiter", next); !errors.Is(n.err, keystore.ErrClosed) {
 				h.Errorf("Claim returned %v, want ErrClosed", n.err)
 			}
 			c.Release() // harmless
@@ -105,7 +105,7 @@ func closeRules() []rule {
 			h.commitAll(numbered("key", 300))
 			var last error
 			n := 0
-			for _, err := range h.ks.Scan(h.ctx(), idem.Query{Scope: "scope", Lane: idem.LaneOpen}) {
+			for _, err := range h.ks.Scan(h.ctx(), keystore.Query{Scope: "scope", Lane: keystore.LaneOpen}) {
 				if n++; n == 1 {
 					if err := h.ks.Close(); err != nil {
 						h.Fatalf("Close: %v", err)
@@ -113,7 +113,7 @@ func closeRules() []rule {
 				}
 				last = err
 			}
-			if n < 300 && !errors.Is(last, idem.ErrClosed) {
+			if n < 300 && !errors.Is(last, keystore.ErrClosed) {
 				h.Errorf("%d records, then %v, want ErrClosed", n, last)
 			}
 		}},
@@ -139,14 +139,14 @@ func reopenRules() []rule {
 			c.Record.Request, c.Record.Response = []byte("request"), []byte("response")
 			h.commit(c, create("scope", "gone"))
 			h.commit(remove("scope", "gone", 1))
-			h.refused(idem.ErrConflict, create("scope", "never"), create("scope", "key"))
+			h.refused(keystore.ErrConflict, create("scope", "never"), create("scope", "key"))
 			h.reopen()
 			h.same(h.key("scope", "key"), c.Record, 1)
-			h.read(idem.Ref{Scope: "scope", Name: "name"})
-			h.absent(idem.Ref{Scope: "scope", Key: "gone"})
-			h.absent(idem.Ref{Scope: "scope", Key: "never"})
-			h.refused(idem.ErrConflict, named(create("scope", "b"), "name"))
-			h.wantKeys(h.scan(idem.Query{Scope: "scope", Lane: idem.LaneOpen}), "key")
+			h.read(keystore.Ref{Scope: "scope", Name: "name"})
+			h.absent(keystore.Ref{Scope: "scope", Key: "gone"})
+			h.absent(keystore.Ref{Scope: "scope", Key: "never"})
+			h.refused(keystore.ErrConflict, named(create("scope", "b"), "name"))
+			h.wantKeys(h.scan(keystore.Query{Scope: "scope", Lane: keystore.LaneOpen}), "key")
 		}},
 		{"many commits at once are all there in the next life", func(h *harness) {
 			keys := numbered("key", 64)
@@ -156,7 +156,7 @@ func reopenRules() []rule {
 				}
 			})
 			h.reopen()
-			h.wantKeys(h.scan(idem.Query{Scope: "scope", Lane: idem.LaneOpen}), keys...)
+			h.wantKeys(h.scan(keystore.Query{Scope: "scope", Lane: keystore.LaneOpen}), keys...)
 		}},
 		{"the clock goes on in the next life", func(h *harness) {
 			h.sight(base, 0, 0)
@@ -189,15 +189,15 @@ func damageRules() []rule {
 			}
 			h.Damage(h, h.ks, "scope", keys[2])
 
-			for _, ref := range []idem.Ref{{Scope: "scope", Key: keys[2]}, {Scope: "scope", Name: "name of " + keys[2]}} {
+			for _, ref := range []keystore.Ref{{Scope: "scope", Key: keys[2]}, {Scope: "scope", Name: "name of " + keys[2]}} {
 				r, err := h.ks.Read(h.ctx(), ref)
-				if !errors.Is(err, idem.ErrCorrupt) || r.Key != keys[2] {
+				if !errors.Is(err, keystore.ErrCorrupt) || r.Key != keys[2] {
 					h.Errorf("Read(%+v) returned %+v, %v, want ErrCorrupt", ref, r, err)
 				}
 			}
 			var seen []string
-			for r, err := range h.ks.Scan(h.ctx(), idem.Query{Scope: "scope", Lane: idem.LaneOpen}) {
-				if damaged := errors.Is(err, idem.ErrCorrupt); damaged != (r.Key == keys[2]) || r.Scope != "scope" {
+			for r, err := range h.ks.Scan(h.ctx(), keystore.Query{Scope: "scope", Lane: keystore.LaneOpen}) {
+				if damaged := errors.Is(err, keystore.ErrCorrupt); damaged != (r.Key == keys[2]) || r.Scope != "scope" {
 					h.Errorf("Scan yields %q of %q with %v", r.Key, r.Scope, err)
 				}
 				seen = append(seen, r.Key)
@@ -205,9 +205,9 @@ func damageRules() []rule {
 			h.wantKeys(seen, keys...)
 
 			// Its key and name stay taken, and nobody writes over it.
-			h.refused(idem.ErrConflict, create("scope", keys[2]))
-			h.refused(idem.ErrConflict, named(create("scope", "b"), "name of "+keys[2]))
-			for _, c := range []idem.Change{replace(h.revised(keys[2])), remove("scope", keys[2], 1)} {
+			h.refused(keystore.ErrConflict, create("scope", keys[2]))
+			h.refused(keystore.ErrConflict, named(create("scope", "b"), "name of "+keys[2]))
+			for _, c := range []keystore.Change{replace(h.revised(keys[2])), remove("scope", keys[2], 1)} {
 				if err := h.ks.Commit(h.ctx(), c); err == nil {
 					h.Errorf("op %d went through on a damaged record", c.Op)
 				}
@@ -218,7 +218,7 @@ func damageRules() []rule {
 }
 
 // revised returns the first revision of a record with another head.
-func (h *harness) revised(key string) idem.Record {
+func (h *harness) revised(key string) keystore.Record {
 	r := named(create("scope", key), "name of "+key).Record
 	r.Rev, r.Head = 1, fmt.Append(nil, "revised ", key)
 	return r

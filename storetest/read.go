@@ -7,24 +7,24 @@ import (
 	"slices"
 	"time"
 
-	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/keystore"
 )
 
 func readRules() []rule {
 	return []rule{
 		{"what isn't there is ErrNotFound", func(h *harness) {
-			h.absent(idem.Ref{Scope: "scope", Key: "key"})
-			h.absent(idem.Ref{Scope: "scope", Name: "name"})
+			h.absent(keystore.Ref{Scope: "scope", Key: "key"})
+			h.absent(keystore.Ref{Scope: "scope", Name: "name"})
 		}},
 		{"a reference to nothing is ErrInvalid", func(h *harness) {
 			h.commit(create("scope", "key"))
-			if _, err := h.ks.Read(h.ctx(), idem.Ref{Scope: "scope"}); !errors.Is(err, idem.ErrInvalid) {
+			if _, err := h.ks.Read(h.ctx(), keystore.Ref{Scope: "scope"}); !errors.Is(err, keystore.ErrInvalid) {
 				h.Errorf("Read returned %v, want ErrInvalid", err)
 			}
 		}},
 		{"a key goes before a name", func(h *harness) {
 			h.commit(named(create("scope", "a"), "x"), named(create("scope", "b"), "y"))
-			if r := h.read(idem.Ref{Scope: "scope", Key: "a", Name: "y"}); r.Key != "a" {
+			if r := h.read(keystore.Ref{Scope: "scope", Key: "a", Name: "y"}); r.Key != "a" {
 				h.Errorf("Read returned %q, want a", r.Key)
 			}
 		}},
@@ -38,13 +38,13 @@ func scanRules() []rule {
 		{"a scan finds all of many records once", func(h *harness) {
 			keys := numbered("key", 300)
 			h.commitAll(keys)
-			h.wantKeys(h.scan(idem.Query{Scope: "scope", Lane: idem.LaneOpen}), keys...)
+			h.wantKeys(h.scan(keystore.Query{Scope: "scope", Lane: keystore.LaneOpen}), keys...)
 		}},
 		{"a scan brings no bodies", func(h *harness) {
 			c := create("scope", "key")
 			c.Record.Request, c.Record.Response = []byte("request"), []byte("response")
 			h.commit(c)
-			for r, err := range h.ks.Scan(h.ctx(), idem.Query{Scope: "scope", Lane: idem.LaneOpen}) {
+			for r, err := range h.ks.Scan(h.ctx(), keystore.Query{Scope: "scope", Lane: keystore.LaneOpen}) {
 				if err != nil {
 					h.Fatal(err)
 				}
@@ -53,7 +53,7 @@ func scanRules() []rule {
 		}},
 		{"the same scan can be run again", func(h *harness) {
 			h.commit(create("scope", "a"))
-			scan := h.ks.Scan(h.ctx(), idem.Query{Scope: "scope", Lane: idem.LaneOpen})
+			scan := h.ks.Scan(h.ctx(), keystore.Query{Scope: "scope", Lane: keystore.LaneOpen})
 			for range 2 {
 				n := 0
 				for range scan {
@@ -67,7 +67,7 @@ func scanRules() []rule {
 		{"the body of a loop may write what it scans", testScanAndMove},
 		{"a scan that is left early holds nothing", func(h *harness) {
 			h.commitAll(numbered("key", 100))
-			for range h.ks.Scan(h.ctx(), idem.Query{Scope: "scope", Lane: idem.LaneOpen}) {
+			for range h.ks.Scan(h.ctx(), keystore.Query{Scope: "scope", Lane: keystore.LaneOpen}) {
 				break
 			}
 			h.commit(create("scope", "after"))
@@ -80,7 +80,7 @@ func scanRules() []rule {
 // commitAll creates open records, a second apart.
 func (h *harness) commitAll(keys []string) {
 	h.Helper()
-	var changes []idem.Change
+	var changes []keystore.Change
 	for i, k := range keys {
 		c := create("scope", k)
 		c.Record.Order = base.Add(time.Duration(i) * time.Second)
@@ -113,20 +113,20 @@ func testScanOrder(h *harness) {
 		c.Record.Order = t.order
 		other, settled := c, c
 		other.Record.Scope = "scope2"
-		settled.Record.Key, settled.Record.Lane = t.key+" settled", idem.LaneSettled
+		settled.Record.Key, settled.Record.Lane = t.key+" settled", keystore.LaneSettled
 		h.commit(c, other, settled)
 		if got := h.key("scope", t.key).Order; !got.Equal(t.order) {
 			h.Errorf("Order came back as %v, want %v", got, t.order)
 		}
 	}
-	h.wantKeys(h.scan(idem.Query{Scope: "scope", Lane: idem.LaneOpen}), want...)
-	h.wantKeys(h.scan(idem.Query{Scope: "scope", Lane: idem.LaneAbandoned}))
-	h.wantKeys(h.scan(idem.Query{Scope: "scop", Lane: idem.LaneOpen}))
+	h.wantKeys(h.scan(keystore.Query{Scope: "scope", Lane: keystore.LaneOpen}), want...)
+	h.wantKeys(h.scan(keystore.Query{Scope: "scope", Lane: keystore.LaneAbandoned}))
+	h.wantKeys(h.scan(keystore.Query{Scope: "scop", Lane: keystore.LaneOpen}))
 }
 
 func testScanUntil(h *harness) {
 	h.commitAll(numbered("key", 10))
-	q := idem.Query{Scope: "scope", Lane: idem.LaneOpen, Until: base.Add(3 * time.Second)}
+	q := keystore.Query{Scope: "scope", Lane: keystore.LaneOpen, Until: base.Add(3 * time.Second)}
 	h.wantKeys(h.scan(q), numbered("key", 4)...)
 	q.Until = q.Until.Add(-1)
 	h.wantKeys(h.scan(q), numbered("key", 3)...)
@@ -138,17 +138,17 @@ func testScanAndMove(h *harness) {
 	keys := numbered("key", 200)
 	h.commitAll(keys)
 	var seen []string
-	for r, err := range h.ks.Scan(h.ctx(), idem.Query{Scope: "scope", Lane: idem.LaneOpen}) {
+	for r, err := range h.ks.Scan(h.ctx(), keystore.Query{Scope: "scope", Lane: keystore.LaneOpen}) {
 		if err != nil {
 			h.Fatal(err)
 		}
 		seen = append(seen, r.Key)
-		r.Lane = idem.LaneSettled
+		r.Lane = keystore.LaneSettled
 		h.commit(replace(r))
 	}
 	h.wantKeys(seen, keys...)
-	h.wantKeys(h.scan(idem.Query{Scope: "scope", Lane: idem.LaneOpen}))
-	h.wantKeys(h.scan(idem.Query{Scope: "scope", Lane: idem.LaneSettled}), keys...)
+	h.wantKeys(h.scan(keystore.Query{Scope: "scope", Lane: keystore.LaneOpen}))
+	h.wantKeys(h.scan(keystore.Query{Scope: "scope", Lane: keystore.LaneSettled}), keys...)
 }
 
 func testScanBesideWriters(h *harness) {
@@ -176,7 +176,7 @@ func testScanBesideWriters(h *harness) {
 		}
 	}()
 	for range 5 {
-		seen := slices.DeleteFunc(h.scan(idem.Query{Scope: "scope", Lane: idem.LaneOpen}), func(k string) bool {
+		seen := slices.DeleteFunc(h.scan(keystore.Query{Scope: "scope", Lane: keystore.LaneOpen}), func(k string) bool {
 			return k[:3] != "key"
 		})
 		h.wantKeys(seen, keys...)
@@ -194,7 +194,7 @@ func testScanCanceled(h *harness) {
 	defer cancel(nil)
 	var last error
 	n := 0
-	for _, err := range h.ks.Scan(ctx, idem.Query{Scope: "scope", Lane: idem.LaneOpen}) {
+	for _, err := range h.ks.Scan(ctx, keystore.Query{Scope: "scope", Lane: keystore.LaneOpen}) {
 		if last != nil {
 			h.Fatal("the scan goes on after an error")
 		}

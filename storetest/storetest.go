@@ -1,10 +1,10 @@
 // Package storetest is the conformance suite for implementations of
-// [idem.Keystore]. A store that passes it keeps the promises that package idem
+// [keystore.Keystore]. A store that passes it keeps the promises that package idem
 // builds on:
 //
 //	func TestKeystore(t *testing.T) {
 //		storetest.Suite{
-//			Open: func(t testing.TB) idem.Keystore { return openEmpty(t) },
+//			Open: func(t testing.TB) keystore.Keystore { return openEmpty(t) },
 //		}.Run(t)
 //	}
 //
@@ -20,7 +20,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/keystore"
 )
 
 // patience is how long the suite waits for what must happen, and pause how long
@@ -34,16 +34,16 @@ const (
 type Suite struct {
 	// Open returns a keystore that holds nothing, for instance one with a
 	// schema of its own. The suite closes it.
-	Open func(testing.TB) idem.Keystore
+	Open func(testing.TB) keystore.Keystore
 
 	// Reopen ends the life of a keystore, or begins a second one beside it,
 	// and returns one over the same data. The suite closes both. If nil, as for
 	// a store that forgets, nothing is said of durability.
-	Reopen func(testing.TB, idem.Keystore) idem.Keystore
+	Reopen func(testing.TB, keystore.Keystore) keystore.Keystore
 
 	// Damage changes a byte of what is stored of one record, behind the
 	// store's back. If nil, nothing is said of damaged records.
-	Damage func(t testing.TB, ks idem.Keystore, scope, key string)
+	Damage func(t testing.TB, ks keystore.Keystore, scope, key string)
 }
 
 // Run tests every rule in a subtest of its own, each on a new store.
@@ -89,7 +89,7 @@ func (s Suite) testGoroutines(t *testing.T) {
 	h := &harness{T: t, Suite: s, ks: s.Open(t)}
 	h.commit(create("scope", "key"))
 	h.claim("id").Release()
-	h.scan(idem.Query{Scope: "scope", Lane: idem.LaneOpen})
+	h.scan(keystore.Query{Scope: "scope", Lane: keystore.LaneOpen})
 	if err := h.ks.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -106,36 +106,38 @@ func (s Suite) testGoroutines(t *testing.T) {
 type harness struct {
 	*testing.T
 	Suite
-	ks idem.Keystore
+	ks keystore.Keystore
 }
 
 // base is when the suite's records begin.
 var base = time.Date(2026, 3, 1, 12, 0, 0, 123456789, time.UTC)
 
 // record returns an open record that knows its own key.
-func record(scope, key string) idem.Record {
-	return idem.Record{Scope: scope, Key: key, Lane: idem.LaneOpen, Order: base, Head: []byte("head of " + key)}
+func record(scope, key string) keystore.Record {
+	return keystore.Record{Scope: scope, Key: key, Lane: keystore.LaneOpen, Order: base, Head: []byte("head of " + key)}
 }
 
-func create(scope, key string) idem.Change {
-	return idem.Change{Op: idem.OpCreate, Record: record(scope, key)}
+func create(scope, key string) keystore.Change {
+	return keystore.Change{Op: keystore.OpCreate, Record: record(scope, key)}
 }
 
-func replace(r idem.Record) idem.Change { return idem.Change{Op: idem.OpReplace, Record: r} }
+func replace(r keystore.Record) keystore.Change {
+	return keystore.Change{Op: keystore.OpReplace, Record: r}
+}
 
-func remove(scope, key string, rev uint64) idem.Change {
-	return idem.Change{Op: idem.OpRemove, Record: idem.Record{Scope: scope, Key: key, Rev: rev}}
+func remove(scope, key string, rev uint64) keystore.Change {
+	return keystore.Change{Op: keystore.OpRemove, Record: keystore.Record{Scope: scope, Key: key, Rev: rev}}
 }
 
 // named returns the change with another name.
-func named(c idem.Change, name string) idem.Change {
+func named(c keystore.Change, name string) keystore.Change {
 	c.Record.Name = name
 	return c
 }
 
 func (h *harness) ctx() context.Context { return h.Context() }
 
-func (h *harness) commit(changes ...idem.Change) {
+func (h *harness) commit(changes ...keystore.Change) {
 	h.Helper()
 	if err := h.ks.Commit(h.ctx(), changes...); err != nil {
 		h.Fatalf("Commit: %v", err)
@@ -143,14 +145,14 @@ func (h *harness) commit(changes ...idem.Change) {
 }
 
 // refused commits changes that must fail with want.
-func (h *harness) refused(want error, changes ...idem.Change) {
+func (h *harness) refused(want error, changes ...keystore.Change) {
 	h.Helper()
 	if err := h.ks.Commit(h.ctx(), changes...); !errors.Is(err, want) {
 		h.Fatalf("Commit returned %v, want %v", err, want)
 	}
 }
 
-func (h *harness) read(ref idem.Ref) idem.Record {
+func (h *harness) read(ref keystore.Ref) keystore.Record {
 	h.Helper()
 	r, err := h.ks.Read(h.ctx(), ref)
 	if err != nil {
@@ -160,21 +162,21 @@ func (h *harness) read(ref idem.Ref) idem.Record {
 }
 
 // key reads a record with its bodies.
-func (h *harness) key(scope, key string) idem.Record {
+func (h *harness) key(scope, key string) keystore.Record {
 	h.Helper()
-	return h.read(idem.Ref{Scope: scope, Key: key, Bodies: true})
+	return h.read(keystore.Ref{Scope: scope, Key: key, Bodies: true})
 }
 
 // absent fails if there is such a record.
-func (h *harness) absent(ref idem.Ref) {
+func (h *harness) absent(ref keystore.Ref) {
 	h.Helper()
-	if r, err := h.ks.Read(h.ctx(), ref); !errors.Is(err, idem.ErrNotFound) {
+	if r, err := h.ks.Read(h.ctx(), ref); !errors.Is(err, keystore.ErrNotFound) {
 		h.Fatalf("Read(%+v) returned %+v, %v, want ErrNotFound", ref, r, err)
 	}
 }
 
 // same fails unless the record is what was stored, at this revision.
-func (h *harness) same(got, want idem.Record, rev uint64) {
+func (h *harness) same(got, want keystore.Record, rev uint64) {
 	h.Helper()
 	if !got.Order.Equal(want.Order) {
 		h.Errorf("Order is %v, want %v", got.Order, want.Order)
@@ -186,7 +188,7 @@ func (h *harness) same(got, want idem.Record, rev uint64) {
 }
 
 // scan returns the keys in the order in which they come.
-func (h *harness) scan(q idem.Query) []string {
+func (h *harness) scan(q keystore.Query) []string {
 	h.Helper()
 	keys := []string{}
 	for r, err := range h.ks.Scan(h.ctx(), q) {
@@ -205,7 +207,7 @@ func (h *harness) wantKeys(got []string, want ...string) {
 	}
 }
 
-func (h *harness) claim(id string) idem.Claim {
+func (h *harness) claim(id string) keystore.Claim {
 	h.Helper()
 	ctx, cancel := context.WithTimeout(h.ctx(), patience)
 	defer cancel()

@@ -1,4 +1,4 @@
-package idem
+package filelock
 
 import (
 	"errors"
@@ -7,15 +7,15 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// lockOutlivesOpen says that bbolt can't lock a file that is locked already,
+// OutlivesOpen says that bbolt can't lock a file that is locked already,
 // not even by the same handle.
-const lockOutlivesOpen = false
+const OutlivesOpen = false
 
 // lockedByte is the byte, far behind the end, that bbolt locks.
 var lockedByte = windows.Overlapped{Offset: 1<<32 - 1, OffsetHigh: 1<<32 - 1}
 
-// tryLock takes the lock that bbolt takes, without waiting.
-func tryLock(f *os.File) (bool, error) {
+// Try takes the lock that bbolt takes, without waiting.
+func Try(f *os.File) (bool, error) {
 	const flags = windows.LOCKFILE_EXCLUSIVE_LOCK | windows.LOCKFILE_FAIL_IMMEDIATELY
 	at := lockedByte
 	err := windows.LockFileEx(windows.Handle(f.Fd()), flags, 0, 1, 0, &at)
@@ -28,11 +28,12 @@ func tryLock(f *os.File) (bool, error) {
 	return false, &os.PathError{Op: "lock", Path: f.Name(), Err: err}
 }
 
-func unlock(f *os.File) error {
+// Unlock gives the lock back.
+func Unlock(f *os.File) error {
 	at := lockedByte
 	return windows.UnlockFileEx(windows.Handle(f.Fd()), 0, 1, 0, &at)
 }
 
-// syncDir does nothing: a directory can't be synced here, and NTFS journals
+// SyncDir does nothing: a directory can't be synced here, and NTFS journals
 // its names.
-func syncDir(string) error { return nil }
+func SyncDir(string) error { return nil }

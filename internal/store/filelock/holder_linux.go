@@ -1,4 +1,4 @@
-package idem
+package filelock
 
 import (
 	"bufio"
@@ -9,10 +9,10 @@ import (
 	"syscall"
 )
 
-// lockHolder returns the process that has the file locked, 0 if that can't be
+// Holder returns the process that has the file locked, 0 if that can't be
 // told. The kernel's list says it, so nothing need be written anywhere; a
 // process of another container isn't on it.
-func lockHolder(f *os.File) int {
+func Holder(f *os.File) int {
 	var st syscall.Stat_t
 	if syscall.Fstat(int(f.Fd()), &st) != nil {
 		return 0

@@ -1,6 +1,10 @@
-package idem
+package store
 
-import "time"
+import (
+	"time"
+
+	"github.com/idem-go/idem/keystore"
+)
 
 // maxGap is the most that the time between two sightings adds to an age: a
 // clock that was once years ahead, or a machine that was off for a month, must
@@ -38,4 +42,4 @@ func (c clock) sight(now time.Time, tolerance time.Duration) clock {
 }
 
 // sighting is what callers hear of the clock.
-func (c clock) sighting() Sighting { return Sighting{Epoch: c.epoch, Age: c.age} }
+func (c clock) sighting() keystore.Sighting { return keystore.Sighting{Epoch: c.epoch, Age: c.age} }

@@ -10,14 +10,6 @@ import (
 	"github.com/idem-go/idem/storetest"
 )
 
-func openJournal(t testing.TB, path string, opts *idem.KeystoreOptions) *idem.BoltKeystore {
-	t.Helper()
-	ks, err := idem.OpenKeystore(path, opts)
-	require.NoError(t, err)
-	t.Cleanup(func() { ks.Close() })
-	return ks
-}
-
 func TestTheMemoryKeystoreConforms(t *testing.T) {
 	storetest.Suite{
 		Open: func(testing.TB) idem.Keystore { return idem.NewMemoryKeystore() },
@@ -37,4 +29,17 @@ func TestTheJournalConforms(t *testing.T) {
 			idem.DamageRecord(t, ks.(*idem.BoltKeystore), scope, key)
 		},
 	}.Run(t)
+}
+
+func TestNegativeKeystoreOptionsAreInvalid(t *testing.T) {
+	for field, opts := range map[string]*idem.KeystoreOptions{
+		"KeystoreOptions.MaxSize":  {MaxSize: -1},
+		"KeystoreOptions.LockWait": {LockWait: -1},
+	} {
+		_, err := idem.OpenKeystore(journalPath(t), opts)
+		var invalid *idem.InvalidError
+		require.ErrorAs(t, err, &invalid)
+		require.Equal(t, field, invalid.Field)
+		require.ErrorIs(t, err, idem.ErrInvalid)
+	}
 }

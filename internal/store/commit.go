@@ -1,4 +1,4 @@
-package idem
+package store
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/idem-go/idem/internal/store/pagecheck"
+	"github.com/idem-go/idem/keystore"
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 )
@@ -22,14 +24,14 @@ import (
 
 // member is one call of Commit in a group.
 type member struct {
-	changes []Change
+	changes []keystore.Change
 	taken   bool      // guarded by queueMu: in a group, or to lead one
 	turn    chan bool // true: lead the next group; false: err is set
 	err     error     // written by the leader
 }
 
-// Commit implements [Keystore]. Without changes it writes down the clock.
-func (s *BoltKeystore) Commit(ctx context.Context, changes ...Change) error {
+// Commit implements [keystore.Keystore]. Without changes it writes down the clock.
+func (s *Journal) Commit(ctx context.Context, changes ...keystore.Change) error {
 	s.writes.RLock()
 	defer s.writes.RUnlock()
 	if err := s.enter(ctx); err != nil {
@@ -59,7 +61,7 @@ func (s *BoltKeystore) Commit(ctx context.Context, changes ...Change) error {
 }
 
 // join puts m into the queue and tells whether it has to lead.
-func (s *BoltKeystore) join(m *member) bool {
+func (s *Journal) join(m *member) bool {
 	s.queueMu.Lock()
 	defer s.queueMu.Unlock()
 	s.queue = append(s.queue, m)
@@ -71,7 +73,7 @@ func (s *BoltKeystore) join(m *member) bool {
 }
 
 // leave takes m out of the queue, if it isn't too late.
-func (s *BoltKeystore) leave(m *member) bool {
+func (s *Journal) leave(m *member) bool {
 	s.queueMu.Lock()
 	defer s.queueMu.Unlock()
 	if m.taken {
@@ -87,7 +89,7 @@ func (s *BoltKeystore) leave(m *member) bool {
 }
 
 // lead commits all that wait, of which m is one, and hands the lead on.
-func (s *BoltKeystore) lead(m *member) {
+func (s *Journal) lead(m *member) {
 	s.queueMu.Lock()
 	group := s.queue
 	s.queue = nil
@@ -114,9 +116,9 @@ func (s *BoltKeystore) lead(m *member) {
 }
 
 // commitGroup sets the err of each member.
-func (s *BoltKeystore) commitGroup(group []*member) {
+func (s *Journal) commitGroup(group []*member) {
 	err := s.transact(group)
-	if errors.Is(err, ErrFull) && len(group) > 1 {
+	if errors.Is(err, keystore.ErrFull) && len(group) > 1 {
 		// One that is too large must not keep the others out.
 		for i := range group {
 			s.commitGroup(group[i : i+1])
@@ -135,7 +137,7 @@ func (s *BoltKeystore) commitGroup(group []*member) {
 
 // transact writes a group in one transaction. The error is the group's; members
 // whose own condition doesn't hold get theirs and are left out.
-func (s *BoltKeystore) transact(group []*member) error {
+func (s *Journal) transact(group []*member) error {
 	if err := s.failure(); err != nil {
 		return err
 	}
@@ -167,7 +169,7 @@ func (s *BoltKeystore) transact(group []*member) error {
 // inPlace tells whether the path still names the file that is open. What is
 // written to one that was removed, or moved away for another, is durable where
 // nobody will look for it, and another process may hold the lock of the other.
-func (s *BoltKeystore) inPlace() error {
+func (s *Journal) inPlace() error {
 	mine, err := s.file.Stat()
 	if err != nil {
 		return err
@@ -184,14 +186,14 @@ func (s *BoltKeystore) inPlace() error {
 
 // write applies one member's changes. refused is why they must not be applied;
 // with err the transaction is of no use.
-func (s *BoltKeystore) write(tx *bolt.Tx, changes []Change) (refused, err error) {
+func (s *Journal) write(tx *bolt.Tx, changes []keystore.Change) (refused, err error) {
 	stage := newStage(boltTable{tx})
 	for _, c := range changes {
 		if err := stage.apply(c); err != nil {
 			return err, nil
 		}
-		if c.Op == OpCreate && s.nearlyFull(tx) {
-			return fmt.Errorf("%w: %s nears its %d bytes", ErrFull, s.path, s.options.MaxSize), nil
+		if c.Op == keystore.OpCreate && s.nearlyFull(tx) {
+			return fmt.Errorf("%w: %s nears its %d bytes", keystore.ErrFull, s.path, s.options.MaxSize), nil
 		}
 	}
 	// All old index entries go before the first new one comes, as a name may
@@ -261,7 +263,7 @@ func putBody(b *bolt.Bucket, k, body []byte) error {
 // nearlyFull tells whether the last part of a limited file is reached, which is
 // kept for what must be written about the records that exist: what is full must
 // be known before a request is sent, not after.
-func (s *BoltKeystore) nearlyFull(tx *bolt.Tx) bool {
+func (s *Journal) nearlyFull(tx *bolt.Tx) bool {
 	limit := s.options.MaxSize
 	if limit == 0 {
 		return false
@@ -273,7 +275,7 @@ func (s *BoltKeystore) nearlyFull(tx *bolt.Tx) bool {
 
 // commit ends the transaction. It writes the clock if that changed, and nothing
 // if nothing did.
-func (s *BoltKeystore) commit(tx *bolt.Tx, wrote bool) error {
+func (s *Journal) commit(tx *bolt.Tx, wrote bool) error {
 	s.stateMu.Lock()
 	now, saved := s.clock, s.savedClock
 	s.stateMu.Unlock()
@@ -298,7 +300,7 @@ func (s *BoltKeystore) commit(tx *bolt.Tx, wrote bool) error {
 
 // judge tells an error that means no room, and has changed nothing, from one
 // after which nobody knows what is on the disk.
-func (s *BoltKeystore) judge(err error, id uint64) error {
+func (s *Journal) judge(err error, id uint64) error {
 	if !noRoom(err) {
 		return s.fail(err)
 	}
@@ -309,10 +311,10 @@ func (s *BoltKeystore) judge(err error, id uint64) error {
 	if statErr != nil {
 		return s.fail(err)
 	}
-	if meta, metaErr := newestMeta(s.file, info.Size()); metaErr != nil || meta.txid >= id {
+	if meta, metaErr := pagecheck.NewestMeta(s.file, info.Size()); metaErr != nil || meta.Txid >= id {
 		return s.fail(err)
 	}
-	return fmt.Errorf("%w: %s: %v", ErrFull, s.path, err)
+	return fmt.Errorf("%w: %s: %v", keystore.ErrFull, s.path, err)
 }
 
 // noRoom tells whether bbolt could not make the file larger, or write to where

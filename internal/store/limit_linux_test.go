@@ -1,4 +1,4 @@
-package idem_test
+package store_test
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/keystore"
 )
 
 func init() { childRoles["fill"] = fillToTheLimit }
@@ -35,7 +35,7 @@ func fillToTheLimit(t *testing.T, path string) {
 		}
 		require.Less(t, n, 10_000)
 	}
-	require.ErrorIs(t, err, idem.ErrFull)
+	require.ErrorIs(t, err, keystore.ErrFull)
 	wantRecords(t, ks, 0, n)
 
 	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &before))

@@ -1,4 +1,4 @@
-package idem
+package store
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 
+	"github.com/idem-go/idem/keystore"
 	bolt "go.etcd.io/bbolt"
 )
 
@@ -24,7 +25,7 @@ func compactPath(path string) string { return path + ".compact" }
 //
 // Windows can't exchange a file that is open; there it returns
 // errors.ErrUnsupported.
-func (s *BoltKeystore) Compact(ctx context.Context) error {
+func (s *Journal) Compact(ctx context.Context) error {
 	if runtime.GOOS == "windows" {
 		return fmt.Errorf("idem: compact journal: %w", errors.ErrUnsupported)
 	}
@@ -43,19 +44,19 @@ func (s *BoltKeystore) Compact(ctx context.Context) error {
 
 // compactError tells the lack of room from other failures, none of which has
 // touched the journal.
-func (s *BoltKeystore) compactError(err error) error {
+func (s *Journal) compactError(err error) error {
 	switch {
-	case errors.Is(err, ErrClosed) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, keystore.ErrClosed) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
 		return err
 	case noRoom(err):
-		return fmt.Errorf("%w: compact %s: %v", ErrFull, s.path, err)
+		return fmt.Errorf("%w: compact %s: %v", keystore.ErrFull, s.path, err)
 	}
 	return fmt.Errorf("idem: compact journal %s: %w", s.path, err)
 }
 
 // copyJournal writes all that is live to a new file, and returns that synced
 // and locked.
-func (s *BoltKeystore) copyJournal(ctx context.Context) (db *bolt.DB, f *os.File, err error) {
+func (s *Journal) copyJournal(ctx context.Context) (db *bolt.DB, f *os.File, err error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, nil, err
 	}
@@ -115,7 +116,7 @@ func copyBucket(ctx context.Context, to *bolt.DB, name []byte, from *bolt.Bucket
 
 // exchange puts the new file in the old one's place. Both are locked, so that
 // at no moment another process can lock the file that the path names.
-func (s *BoltKeystore) exchange(db *bolt.DB, file *os.File) error {
+func (s *Journal) exchange(db *bolt.DB, file *os.File) error {
 	s.gate.Lock()
 	defer s.gate.Unlock()
 	err := s.ready()

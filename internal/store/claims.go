@@ -1,13 +1,15 @@
-package idem
+package store
 
 import (
 	"context"
 	"fmt"
 	"slices"
 	"sync"
+
+	"github.com/idem-go/idem/keystore"
 )
 
-// claims hands out the rights of [Keystore.Claim] within one process, first
+// claims hands out the rights of [keystore.Keystore.Claim] within one process, first
 // come, first served. It has no goroutine: whoever releases a right gives it to
 // the next waiter. An id that nobody holds takes no memory.
 type claims struct {
@@ -21,8 +23,8 @@ type claimLine struct {
 	waiters []chan error // one result each, so that a sender never blocks
 }
 
-// take is [Keystore.Claim].
-func (c *claims) take(ctx context.Context, id string, wait bool) (Claim, error) {
+// take is [keystore.Keystore.Claim].
+func (c *claims) take(ctx context.Context, id string, wait bool) (keystore.Claim, error) {
 	line, turn, err := c.enter(ctx, id, wait)
 	if err != nil {
 		return nil, err
@@ -52,7 +54,7 @@ func (c *claims) enter(ctx context.Context, id string, wait bool) (*claimLine, c
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return nil, nil, ErrClosed
+		return nil, nil, keystore.ErrClosed
 	}
 	if ctx.Err() != nil {
 		return nil, nil, context.Cause(ctx)
@@ -67,7 +69,7 @@ func (c *claims) enter(ctx context.Context, id string, wait bool) (*claimLine, c
 		return line, nil, nil
 	}
 	if !wait {
-		return nil, nil, fmt.Errorf("%w: %q has a driver", ErrConflict, id)
+		return nil, nil, fmt.Errorf("%w: %q has a driver", keystore.ErrConflict, id)
 	}
 	turn := make(chan error, 1)
 	line.waiters = append(line.waiters, turn)
@@ -94,7 +96,7 @@ func (c *claims) close() {
 	c.closed = true
 	for _, line := range c.held {
 		for _, turn := range line.waiters {
-			turn <- ErrClosed
+			turn <- keystore.ErrClosed
 		}
 		line.waiters = nil
 	}
@@ -108,17 +110,17 @@ type claim struct {
 	released bool // guarded by claims.mu
 }
 
-// Contended implements [Claim].
+// Contended implements [keystore.Claim].
 func (c *claim) Contended() bool {
 	c.claims.mu.Lock()
 	defer c.claims.mu.Unlock()
 	return !c.released && len(c.line.waiters) > 0
 }
 
-// Lost implements [Claim]: a right within one process can't be lost.
+// Lost implements [keystore.Claim]: a right within one process can't be lost.
 func (c *claim) Lost() <-chan struct{} { return nil }
 
-// Release implements [Claim].
+// Release implements [keystore.Claim].
 func (c *claim) Release() {
 	c.claims.mu.Lock()
 	defer c.claims.mu.Unlock()

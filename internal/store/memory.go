@@ -1,4 +1,4 @@
-package idem
+package store
 
 import (
 	"bytes"
@@ -9,41 +9,43 @@ import (
 	"sort"
 	"sync"
 	"time"
+
+	"github.com/idem-go/idem/keystore"
 )
 
 // scanBatch is how many records a scan fetches at a time.
 const scanBatch = 64
 
-// MemoryKeystore is a [Keystore] that forgets everything with the process. It
+// Memory is a [keystore.Keystore] that forgets everything with the process. It
 // is for tests, and for programs that want the retries but no memory of them.
-type MemoryKeystore struct {
+type Memory struct {
 	claims claims
 
 	mu      sync.Mutex
-	closed  bool                // guarded by mu
-	clock   clock               // guarded by mu
-	records map[slot]*Record    // guarded by mu
-	names   map[slot]string     // guarded by mu: keys by name
-	lanes   map[string][]string // guarded by mu: sorted positions by scope and lane
+	closed  bool                      // guarded by mu
+	clock   clock                     // guarded by mu
+	records map[slot]*keystore.Record // guarded by mu
+	names   map[slot]string           // guarded by mu: keys by name
+	lanes   map[string][]string       // guarded by mu: sorted positions by scope and lane
 }
 
-var _ Keystore = (*MemoryKeystore)(nil)
+var _ keystore.Keystore = (*Memory)(nil)
 
-// NewMemoryKeystore returns an empty keystore.
-func NewMemoryKeystore() *MemoryKeystore {
-	return &MemoryKeystore{
-		records: make(map[slot]*Record),
+// NewMemory returns an empty keystore.
+func NewMemory() *Memory {
+	return &Memory{
+		records: make(map[slot]*keystore.Record),
 		names:   make(map[slot]string),
 		lanes:   make(map[string][]string),
 	}
 }
 
 // enter locks the store for a call.
-func (m *MemoryKeystore) enter(ctx context.Context) error {
+func (m *Memory) enter(ctx context.Context) error {
 	m.mu.Lock()
 	var err error
 	if m.closed {
-		err = ErrClosed
+		err = keystore.ErrClosed
 	} else if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
@@ -53,8 +55,8 @@ func (m *MemoryKeystore) enter(ctx context.Context) error {
 	return err
 }
 
-// Commit implements [Keystore].
-func (m *MemoryKeystore) Commit(ctx context.Context, changes ...Change) error {
+// Commit implements [keystore.Keystore].
+func (m *Memory) Commit(ctx context.Context, changes ...keystore.Change) error {
 	if err := m.enter(ctx); err != nil {
 		return err
 	}
@@ -80,7 +82,7 @@ func (m *MemoryKeystore) Commit(ctx context.Context, changes ...Change) error {
 }
 
 // memTable shows the records to a stage.
-type memTable struct{ m *MemoryKeystore }
+type memTable struct{ m *Memory }
 
 func (t memTable) row(at slot) (*row, error) {
 	r := t.m.records[at]
@@ -93,7 +95,7 @@ func (t memTable) row(at slot) (*row, error) {
 func (t memTable) owner(name slot) string { return t.m.names[name] }
 
 // unlink removes what the old record left in the indexes.
-func (m *MemoryKeystore) unlink(mv *move) {
+func (m *Memory) unlink(mv *move) {
 	if mv.old == nil {
 		return
 	}
@@ -109,7 +111,7 @@ func (m *MemoryKeystore) unlink(mv *move) {
 }
 
 // link stores the new record, if there is one, and its place in the indexes.
-func (m *MemoryKeystore) link(mv *move) {
+func (m *Memory) link(mv *move) {
 	if mv.new == nil {
 		delete(m.records, mv.at)
 		return
@@ -136,14 +138,14 @@ func (m *MemoryKeystore) link(mv *move) {
 	m.lanes[lane] = slices.Insert(list, i, pos)
 }
 
-// Read implements [Keystore].
-func (m *MemoryKeystore) Read(ctx context.Context, ref Ref) (Record, error) {
+// Read implements [keystore.Keystore].
+func (m *Memory) Read(ctx context.Context, ref keystore.Ref) (keystore.Record, error) {
 	if err := m.enter(ctx); err != nil {
-		return Record{}, err
+		return keystore.Record{}, err
 	}
 	defer m.mu.Unlock()
 	if err := checkRef(ref); err != nil {
-		return Record{}, err
+		return keystore.Record{}, err
 	}
 	key := ref.Key
 	if key == "" {
@@ -151,22 +153,22 @@ func (m *MemoryKeystore) Read(ctx context.Context, ref Ref) (Record, error) {
 	}
 	r := m.records[slot{ref.Scope, key}]
 	if r == nil {
-		return Record{}, notFound(ref)
+		return keystore.Record{}, notFound(ref)
 	}
 	return cloneRecord(r, ref.Bodies), nil
 }
 
 // notFound is the error for a record that isn't there. It doesn't show the
 // name, which may be personal.
-func notFound(ref Ref) error {
+func notFound(ref keystore.Ref) error {
 	if ref.Key == "" {
-		return fmt.Errorf("%w: no record with this name", ErrNotFound)
+		return fmt.Errorf("%w: no record with this name", keystore.ErrNotFound)
 	}
-	return fmt.Errorf("%w: record %q", ErrNotFound, ref.Key)
+	return fmt.Errorf("%w: record %q", keystore.ErrNotFound, ref.Key)
 }
 
 // cloneRecord copies a record, so that the caller may write to it.
-func cloneRecord(r *Record, bodies bool) Record {
+func cloneRecord(r *keystore.Record, bodies bool) keystore.Record {
 	c := *r
 	c.Head, c.Request, c.Response = cloneBytes(r.Head), nil, nil
 	if bodies {
@@ -183,13 +185,13 @@ func cloneBytes(b []byte) []byte {
 	return bytes.Clone(b)
 }
 
-// Scan implements [Keystore].
-func (m *MemoryKeystore) Scan(ctx context.Context, q Query) iter.Seq2[Record, error] {
-	return func(yield func(Record, error) bool) {
+// Scan implements [keystore.Keystore].
+func (m *Memory) Scan(ctx context.Context, q keystore.Query) iter.Seq2[keystore.Record, error] {
+	return func(yield func(keystore.Record, error) bool) {
 		for after := ""; ; {
 			batch, last, err := m.batch(ctx, q, after)
 			if err != nil {
-				yield(Record{}, err)
+				yield(keystore.Record{}, err)
 				return
 			}
 			for _, r := range batch {
@@ -207,7 +209,7 @@ func (m *MemoryKeystore) Scan(ctx context.Context, q Query) iter.Seq2[Record, er
 
 // batch fetches the records behind a position. last is where to go on, "" at
 // the end.
-func (m *MemoryKeystore) batch(ctx context.Context, q Query, after string) (batch []Record, last string, err error) {
+func (m *Memory) batch(ctx context.Context, q keystore.Query, after string) (batch []keystore.Record, last string, err error) {
 	if err := m.enter(ctx); err != nil {
 		return nil, "", err
 	}
@@ -228,23 +230,23 @@ func (m *MemoryKeystore) batch(ctx context.Context, q Query, after string) (batc
 	return batch, "", nil
 }
 
-// Claim implements [Keystore].
-func (m *MemoryKeystore) Claim(ctx context.Context, id string, wait bool) (Claim, error) {
+// Claim implements [keystore.Keystore].
+func (m *Memory) Claim(ctx context.Context, id string, wait bool) (keystore.Claim, error) {
 	return m.claims.take(ctx, id, wait)
 }
 
-// Clock implements [Keystore].
-func (m *MemoryKeystore) Clock(ctx context.Context, now time.Time, tolerance time.Duration) (Sighting, error) {
+// Clock implements [keystore.Keystore].
+func (m *Memory) Clock(ctx context.Context, now time.Time, tolerance time.Duration) (keystore.Sighting, error) {
 	if err := m.enter(ctx); err != nil {
-		return Sighting{}, err
+		return keystore.Sighting{}, err
 	}
 	defer m.mu.Unlock()
 	m.clock = m.clock.sight(now, tolerance)
 	return m.clock.sighting(), nil
 }
 
-// Close implements [Keystore]. What the store held is gone.
-func (m *MemoryKeystore) Close() error {
+// Close implements [keystore.Keystore]. What the store held is gone.
+func (m *Memory) Close() error {
 	m.claims.close()
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,8 +1,9 @@
-package idem
+package store
 
 import (
 	"fmt"
 
+	"github.com/idem-go/idem/keystore"
 	bolt "go.etcd.io/bbolt"
 )
 
@@ -43,23 +44,23 @@ func checkIndexes(tx *bolt.Tx) error {
 		if r.Name != "" {
 			named++
 			if key, err := openValue(slotKey(at), names.Get(slotKey(at))); err != nil || string(key) != r.Key {
-				return recordError(slot{r.Scope, r.Key}, fmt.Errorf("%w: not under its name", ErrCorrupt))
+				return recordError(slot{r.Scope, r.Key}, fmt.Errorf("%w: not under its name", keystore.ErrCorrupt))
 			}
 		}
 		if lanes.Get(laneKey(&r.Record)) == nil {
-			return recordError(slot{r.Scope, r.Key}, fmt.Errorf("%w: not in its lane", ErrCorrupt))
+			return recordError(slot{r.Scope, r.Key}, fmt.Errorf("%w: not in its lane", keystore.ErrCorrupt))
 		}
 	}
 	n, err := checkIndex(names, records, nameTarget)
 	if err == nil && (n < named || n > named+damaged) {
-		err = fmt.Errorf("%w: %d names of %d records", ErrCorrupt, n, named)
+		err = fmt.Errorf("%w: %d names of %d records", keystore.ErrCorrupt, n, named)
 	}
 	if err != nil {
 		return err
 	}
 	n, err = checkIndex(lanes, records, laneTarget)
 	if err == nil && n != total {
-		err = fmt.Errorf("%w: %d places for %d records", ErrCorrupt, n, total)
+		err = fmt.Errorf("%w: %d places for %d records", keystore.ErrCorrupt, n, total)
 	}
 	return err
 }
@@ -74,7 +75,7 @@ func checkIndex(index, records *bolt.Bucket, target func(k, v []byte) (slot, err
 			return n, fmt.Errorf("index: %w", err)
 		}
 		if records.Get(slotKey(at)) == nil {
-			return n, recordError(at, fmt.Errorf("%w: in an index, but not there", ErrCorrupt))
+			return n, recordError(at, fmt.Errorf("%w: in an index, but not there", keystore.ErrCorrupt))
 		}
 		n++
 	}
@@ -98,7 +99,7 @@ func laneTarget(k, v []byte) (slot, error) {
 	}
 	scope, rest, err := cutWord(k)
 	if err == nil && len(rest) <= 1+orderSize {
-		err = fmt.Errorf("%w: a place without a record", ErrCorrupt)
+		err = fmt.Errorf("%w: a place without a record", keystore.ErrCorrupt)
 	}
 	if err != nil {
 		return slot{}, err

@@ -1,4 +1,8 @@
-package idem
+// Package pagecheck tells whether bbolt can read a file. bbolt trusts its file: a
+// damaged page makes it panic, at times in a goroutine of its own that no caller can
+// recover. So the pages are checked before bbolt sees them, by the plain file, with
+// nothing believed that wasn't compared.
+package pagecheck
 
 import (
 	"bytes"
@@ -6,11 +10,9 @@ import (
 	"fmt"
 	"io"
 	"slices"
-)
 
-// bbolt trusts its file: a damaged page makes it panic, at times in a goroutine
-// of its own that no caller can recover. So the pages are checked before bbolt
-// sees them, by the plain file, with nothing believed that wasn't compared.
+	"github.com/idem-go/idem/keystore"
+)
 
 // pageChecker walks through the pages of a file that can be reached.
 type pageChecker struct {
@@ -22,24 +24,24 @@ type pageChecker struct {
 	buckets  [][]byte // names of the top-level buckets
 }
 
-// checkPages returns an ErrCorrupt unless bbolt can read the file and finds the
+// Check returns an ErrCorrupt unless bbolt can read the file and finds the
 // given buckets in it.
-func checkPages(file io.ReaderAt, size int64, buckets ...[]byte) error {
+func Check(file io.ReaderAt, size int64, buckets ...[]byte) error {
 	c := &pageChecker{file: file, size: size}
 	err := c.check()
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrCorrupt, err)
+		return fmt.Errorf("%w: %w", keystore.ErrCorrupt, err)
 	}
 	for _, b := range buckets {
 		if !slices.ContainsFunc(c.buckets, func(name []byte) bool { return bytes.Equal(b, name) }) {
-			return fmt.Errorf("%w: no bucket %q, so not a journal of package idem", ErrCorrupt, b)
+			return fmt.Errorf("%w: no bucket %q, so not a journal of package idem", keystore.ErrCorrupt, b)
 		}
 	}
 	return nil
 }
 
 func (c *pageChecker) check() error {
-	meta, err := newestMeta(c.file, c.size)
+	meta, err := NewestMeta(c.file, c.size)
 	if err != nil {
 		return err
 	}

@@ -1,10 +1,12 @@
-package idem
+package store
 
 import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
 	"time"
+
+	"github.com/idem-go/idem/keystore"
 )
 
 // What stands in the journal's buckets. A scope is written with its length
@@ -64,13 +66,13 @@ func checksum(key, value []byte) uint32 {
 // something, and what is wrong with it.
 func openValue(key, value []byte) ([]byte, error) {
 	if len(value) < sealSize {
-		return nil, fmt.Errorf("%w: a value of %d bytes", ErrCorrupt, len(value))
+		return nil, fmt.Errorf("%w: a value of %d bytes", keystore.ErrCorrupt, len(value))
 	}
 	switch {
 	case binary.BigEndian.Uint32(value[1:sealSize]) != checksum(key, value):
-		return value[sealSize:], fmt.Errorf("%w: wrong checksum", ErrCorrupt)
+		return value[sealSize:], fmt.Errorf("%w: wrong checksum", keystore.ErrCorrupt)
 	case value[0] != valueVersion:
-		return value[sealSize:], fmt.Errorf("%w: a value of version %d", ErrCorrupt, value[0])
+		return value[sealSize:], fmt.Errorf("%w: a value of version %d", keystore.ErrCorrupt, value[0])
 	}
 	return value[sealSize:], nil
 }
@@ -94,17 +96,19 @@ func splitSlot(k []byte) (slot, error) {
 func cutWord(b []byte) (word string, rest []byte, err error) {
 	n, size := binary.Uvarint(b)
 	if size <= 0 || n > uint64(len(b)-size) {
-		return "", nil, fmt.Errorf("%w: a length of %d in %d bytes", ErrCorrupt, n, len(b))
+		return "", nil, fmt.Errorf("%w: a length of %d in %d bytes", keystore.ErrCorrupt, n, len(b))
 	}
 	end := size + int(n)
 	return string(b[size:end]), b[end:], nil
 }
 
 // lanePrefix begins the keys of one lane of one scope.
-func lanePrefix(scope string, lane Lane) []byte { return append(scopePrefix(scope), byte(lane)) }
+func lanePrefix(scope string, lane keystore.Lane) []byte {
+	return append(scopePrefix(scope), byte(lane))
+}
 
 // laneKey is where a record stands in its lane.
-func laneKey(r *Record) []byte {
+func laneKey(r *keystore.Record) []byte {
 	return append(lanePrefix(r.Scope, r.Lane), position(r.Order, r.Key)...)
 }
 
@@ -160,10 +164,10 @@ func decodeRow(key, value []byte) (*row, error) {
 	b, damage := openValue(key, value)
 	const fixed = 8 + 1 + orderSize + 1
 	if len(b) < fixed {
-		return r, recordError(at, fmt.Errorf("%w: %d bytes", ErrCorrupt, len(b)))
+		return r, recordError(at, fmt.Errorf("%w: %d bytes", keystore.ErrCorrupt, len(b)))
 	}
 	r.Rev = binary.BigEndian.Uint64(b)
-	r.Lane = Lane(b[8])
+	r.Lane = keystore.Lane(b[8])
 	r.Order = readTime(b[9:])
 	has := b[fixed-1]
 	r.hasRequest, r.hasResponse = has&hasRequest != 0, has&hasResponse != 0
@@ -202,7 +206,7 @@ func encodeClock(key []byte, c clock) []byte {
 func decodeClock(key, value []byte) (clock, error) {
 	b, err := openValue(key, value)
 	if err == nil && len(b) != 1+orderSize+8+8 {
-		err = fmt.Errorf("%w: %d bytes", ErrCorrupt, len(b))
+		err = fmt.Errorf("%w: %d bytes", keystore.ErrCorrupt, len(b))
 	}
 	if err != nil {
 		return clock{}, fmt.Errorf("clock: %w", err)
@@ -227,7 +231,7 @@ func checkFormat(key, value []byte) error {
 		return fmt.Errorf("format: %w", err)
 	}
 	if len(b) != len(formatMagic)+8 || string(b[:len(formatMagic)]) != formatMagic {
-		return fmt.Errorf("%w: not a journal of package idem", ErrCorrupt)
+		return fmt.Errorf("%w: not a journal of package idem", keystore.ErrCorrupt)
 	}
 	if v := binary.BigEndian.Uint64(b[len(formatMagic):]); v != formatVersion {
 		return fmt.Errorf("journal has format %d, this program knows only %d", v, formatVersion)

@@ -1,4 +1,4 @@
-package idem
+package pagecheck
 
 import (
 	"bytes"
@@ -37,15 +37,15 @@ const (
 	noFreelist   = ^uint64(0)
 )
 
-// boltMeta is what a meta page says.
-type boltMeta struct {
-	pageSize, root, freelist, high, txid, sum uint64
+// Meta is what a meta page says.
+type Meta struct {
+	pageSize, root, freelist, high, Txid, sum uint64
 
 	raw    [metaSize]byte
 	framed bool // what no commit changes is right
 }
 
-// newestMeta returns the meta page of the last commit that counts.
+// NewestMeta returns the meta page of the last commit that counts.
 //
 // The two pages take turns: commit n writes page n%2 over that of commit n-2,
 // after all else that it wrote is synced. A page fits in one disk sector, so a
@@ -58,21 +58,21 @@ type boltMeta struct {
 // forget intents that were sent. So the journal is opened with the sound page
 // only if the other was certainly not newer or never acknowledged: see
 // supersedes. Otherwise it is ErrCorrupt, and a person decides.
-func newestMeta(file io.ReaderAt, size int64) (boltMeta, error) {
+func NewestMeta(file io.ReaderAt, size int64) (Meta, error) {
 	if size == 0 {
-		return boltMeta{}, fmt.Errorf("the file is empty")
+		return Meta{}, fmt.Errorf("the file is empty")
 	}
 	first, firstErr := readMeta(file, 0, 0)
 	if first.pageSize < 1<<10 || first.pageSize > 1<<24 {
-		return boltMeta{}, firstErr
+		return Meta{}, firstErr
 	}
 	second, secondErr := readMeta(file, int64(first.pageSize), 1)
 	switch {
 	case firstErr == nil && secondErr == nil:
 		if second.pageSize != first.pageSize {
-			return boltMeta{}, fmt.Errorf("pages of %d and of %d bytes", first.pageSize, second.pageSize)
+			return Meta{}, fmt.Errorf("pages of %d and of %d bytes", first.pageSize, second.pageSize)
 		}
-		if second.txid > first.txid {
+		if second.Txid > first.Txid {
 			return second, nil
 		}
 		return first, nil
@@ -81,35 +81,35 @@ func newestMeta(file io.ReaderAt, size int64) (boltMeta, error) {
 	case secondErr == nil && second.supersedes(first):
 		return second, nil
 	}
-	return boltMeta{}, errors.Join(firstErr, secondErr)
+	return Meta{}, errors.Join(firstErr, secondErr)
 }
 
 // supersedes tells whether a sound page holds all that was ever acknowledged,
 // though the other page has a wrong checksum.
 //
-// That is so if the other still bears the transaction that commit m.txid-1 gave
+// That is so if the other still bears the transaction that commit m.Txid-1 gave
 // it: either it is that page, gone bad after it was of use, or the next commit
 // was writing over it and its transaction had not arrived, so that nobody was
-// told that the commit is there. A page of commit m.txid+1 which only its
+// told that the commit is there. A page of commit m.Txid+1 which only its
 // transaction, damaged, makes look older fits its checksum when that is put
-// right. A page that bears m.txid+1 may be either half written or damaged after
+// right. A page that bears m.Txid+1 may be either half written or damaged after
 // it was acknowledged, and stays an error, like all else that a write over the
 // old page can't leave.
-func (m boltMeta) supersedes(other boltMeta) bool {
-	return other.framed && other.pageSize == m.pageSize && other.txid+1 == m.txid &&
-		other.sumWith(m.txid+1) != other.sum
+func (m Meta) supersedes(other Meta) bool {
+	return other.framed && other.pageSize == m.pageSize && other.Txid+1 == m.Txid &&
+		other.sumWith(m.Txid+1) != other.sum
 }
 
 // readMeta reads the meta page with this id at an offset. With an error it
 // returns what can be read.
-func readMeta(file io.ReaderAt, off int64, id uint64) (boltMeta, error) {
+func readMeta(file io.ReaderAt, off int64, id uint64) (Meta, error) {
 	b := make([]byte, pageHeader+metaSize)
 	if _, err := file.ReadAt(b, off); err != nil {
-		return boltMeta{}, fmt.Errorf("meta page %d: %w", id, err)
+		return Meta{}, fmt.Errorf("meta page %d: %w", id, err)
 	}
 	head, m := readHeader(b), b[pageHeader:]
 	u32, u64 := binary.NativeEndian.Uint32, binary.NativeEndian.Uint64
-	meta := boltMeta{pageSize: uint64(u32(m[8:])), root: u64(m[16:]), freelist: u64(m[32:]), high: u64(m[40:]), txid: u64(m[48:]), sum: u64(m[56:])}
+	meta := Meta{pageSize: uint64(u32(m[8:])), root: u64(m[16:]), freelist: u64(m[32:]), high: u64(m[40:]), Txid: u64(m[48:]), sum: u64(m[56:])}
 	copy(meta.raw[:], m)
 	switch {
 	case u32(m) != boltMagic:
@@ -122,15 +122,15 @@ func readMeta(file io.ReaderAt, off int64, id uint64) (boltMeta, error) {
 		return meta, fmt.Errorf("meta page %d: pages of %d bytes", id, meta.pageSize)
 	}
 	meta.framed = u32(m[12:]) == 0
-	if meta.sumWith(meta.txid) != meta.sum {
+	if meta.sumWith(meta.Txid) != meta.sum {
 		return meta, fmt.Errorf("meta page %d: wrong checksum", id)
 	}
 	return meta, nil
 }
 
 // sumWith returns the checksum that the page would have with a transaction.
-func (m boltMeta) sumWith(txid uint64) uint64 {
-	binary.NativeEndian.PutUint64(m.raw[48:], txid)
+func (m Meta) sumWith(Txid uint64) uint64 {
+	binary.NativeEndian.PutUint64(m.raw[48:], Txid)
 	sum := fnv.New64a()
 	sum.Write(m.raw[:metaSize-8])
 	return sum.Sum64()

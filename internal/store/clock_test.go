@@ -1,4 +1,4 @@
-package idem_test
+package store_test
 
 import (
 	"testing"
@@ -6,7 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/internal/store"
+	"github.com/idem-go/idem/keystore"
 )
 
 func TestTheClockKeepsItsHighestMarkAndItsAge(t *testing.T) {
@@ -35,14 +36,14 @@ func TestTheClockKeepsItsHighestMarkAndItsAge(t *testing.T) {
 			for _, d := range c.seen {
 				times = append(times, at(d))
 			}
-			s, mark := idem.SightClock(h, times...)
-			require.Equal(t, idem.Sighting{Epoch: c.epoch, Age: c.age}, s)
+			s, mark := store.SightClock(h, times...)
+			require.Equal(t, keystore.Sighting{Epoch: c.epoch, Age: c.age}, s)
 			require.True(t, mark.Equal(at(c.mark)), "mark %v", mark)
 		})
 	}
 }
 
 func TestTheClockIgnoresMonotonicReadings(t *testing.T) {
-	_, mark := idem.SightClock(time.Hour, time.Now())
+	_, mark := store.SightClock(time.Hour, time.Now())
 	require.NotContains(t, mark.String(), "m=")
 }

@@ -1,4 +1,4 @@
-package idem_test
+package store_test
 
 import (
 	"context"
@@ -15,45 +15,46 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/internal/store"
+	"github.com/idem-go/idem/keystore"
 )
 
 var storeTime = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 // storeRecord is an open record with a name and a request.
-func storeRecord(i int) idem.Record {
-	return idem.Record{
-		Scope: "scope", Key: fmt.Sprintf("key%06d", i), Name: fmt.Sprintf("name %d", i), Lane: idem.LaneOpen,
+func storeRecord(i int) keystore.Record {
+	return keystore.Record{
+		Scope: "scope", Key: fmt.Sprintf("key%06d", i), Name: fmt.Sprintf("name %d", i), Lane: keystore.LaneOpen,
 		Order: storeTime.Add(time.Duration(i) * time.Second),
 		Head:  fmt.Appendf(nil, "head %d", i), Request: []byte(strings.Repeat(fmt.Sprint("request ", i), 20)),
 	}
 }
 
-func creates(from, to int) (changes []idem.Change) {
+func creates(from, to int) (changes []keystore.Change) {
 	for i := from; i < to; i++ {
-		changes = append(changes, idem.Change{Op: idem.OpCreate, Record: storeRecord(i)})
+		changes = append(changes, keystore.Change{Op: keystore.OpCreate, Record: storeRecord(i)})
 	}
 	return changes
 }
 
-func removes(from, to int) (changes []idem.Change) {
+func removes(from, to int) (changes []keystore.Change) {
 	for i := from; i < to; i++ {
 		r := storeRecord(i)
 		r.Rev = 1
-		changes = append(changes, idem.Change{Op: idem.OpRemove, Record: r})
+		changes = append(changes, keystore.Change{Op: keystore.OpRemove, Record: r})
 	}
 	return changes
 }
 
 // wantRecords fails unless the store holds exactly these records, by key, name
 // and scan.
-func wantRecords(t testing.TB, ks idem.Keystore, from, to int) {
+func wantRecords(t testing.TB, ks keystore.Keystore, from, to int) {
 	t.Helper()
 	i := from
-	for r, err := range ks.Scan(t.Context(), idem.Query{Scope: "scope", Lane: idem.LaneOpen}) {
+	for r, err := range ks.Scan(t.Context(), keystore.Query{Scope: "scope", Lane: keystore.LaneOpen}) {
 		require.NoError(t, err)
 		require.Equal(t, storeRecord(i).Key, r.Key)
-		got, err := ks.Read(t.Context(), idem.Ref{Scope: "scope", Name: r.Name, Bodies: true})
+		got, err := ks.Read(t.Context(), keystore.Ref{Scope: "scope", Name: r.Name, Bodies: true})
 		require.NoError(t, err)
 		want := storeRecord(i)
 		want.Rev = 1
@@ -64,19 +65,6 @@ func wantRecords(t testing.TB, ks idem.Keystore, from, to int) {
 }
 
 func journalPath(t testing.TB) string { return filepath.Join(t.TempDir(), "journal") }
-
-func TestNegativeKeystoreOptionsAreInvalid(t *testing.T) {
-	for field, opts := range map[string]*idem.KeystoreOptions{
-		"KeystoreOptions.MaxSize":  {MaxSize: -1},
-		"KeystoreOptions.LockWait": {LockWait: -1},
-	} {
-		_, err := idem.OpenKeystore(journalPath(t), opts)
-		var invalid *idem.InvalidError
-		require.ErrorAs(t, err, &invalid)
-		require.Equal(t, field, invalid.Field)
-		require.ErrorIs(t, err, idem.ErrInvalid)
-	}
-}
 
 func TestAJournalIsReadableForItsOwnerAloneAndLeavesNothingBesideIt(t *testing.T) {
 	path := journalPath(t)
@@ -112,11 +100,11 @@ func TestCommitsThatWaitForTheDiskShareATransaction(t *testing.T) {
 	const writers = 64
 	started, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	idem.SlowCommits(ks, func() {
+	ks.SlowCommits(func() {
 		once.Do(func() { close(started) })
 		<-release
 	})
-	before := idem.Transactions(t, ks)
+	before := transactions(t, ks)
 	var wg sync.WaitGroup
 	write := func(i int) {
 		wg.Go(func() { require.NoError(t, ks.Commit(t.Context(), creates(i, i+1)...)) })
@@ -131,13 +119,13 @@ func TestCommitsThatWaitForTheDiskShareATransaction(t *testing.T) {
 	close(release)
 	wg.Wait()
 	wantRecords(t, ks, 0, writers)
-	require.LessOrEqual(t, idem.Transactions(t, ks)-before, 8)
+	require.LessOrEqual(t, transactions(t, ks)-before, 8)
 }
 
 func TestACommitThatIsCanceledInTheQueueLeavesIt(t *testing.T) {
 	ks := openJournal(t, journalPath(t), nil)
 	started, release := make(chan struct{}, 9), make(chan struct{})
-	idem.SlowCommits(ks, func() {
+	ks.SlowCommits(func() {
 		started <- struct{}{}
 		<-release
 	})
@@ -157,8 +145,8 @@ func TestACommitThatIsCanceledInTheQueueLeavesIt(t *testing.T) {
 	close(release)
 	require.NoError(t, <-first)
 	require.NoError(t, ks.Commit(t.Context(), creates(2, 3)...))
-	_, err := ks.Read(t.Context(), idem.Ref{Scope: "scope", Key: storeRecord(1).Key})
-	require.ErrorIs(t, err, idem.ErrNotFound)
+	_, err := ks.Read(t.Context(), keystore.Ref{Scope: "scope", Key: storeRecord(1).Key})
+	require.ErrorIs(t, err, keystore.ErrNotFound)
 }
 
 func TestCloseLetsCommitsFinish(t *testing.T) {
@@ -166,7 +154,7 @@ func TestCloseLetsCommitsFinish(t *testing.T) {
 	ks := openJournal(t, path, nil)
 	started := make(chan struct{})
 	var once sync.Once
-	idem.SlowCommits(ks, func() {
+	ks.SlowCommits(func() {
 		once.Do(func() { close(started) })
 		time.Sleep(20 * time.Millisecond)
 	})
@@ -183,23 +171,23 @@ func TestAfterAFailedCommitThereAreNoWritesAndNoAbsences(t *testing.T) {
 		path := journalPath(t)
 		ks := openJournal(t, path, nil)
 		require.NoError(t, ks.Commit(t.Context(), creates(0, 100)...))
-		idem.FailCommits(ks, syscall.EIO, written)
+		ks.FailCommits(syscall.EIO, written)
 
 		err := ks.Commit(t.Context(), creates(100, 101)...)
 		require.ErrorIs(t, err, syscall.EIO)
-		require.NotErrorIs(t, err, idem.ErrFull)
+		require.NotErrorIs(t, err, keystore.ErrFull)
 		require.ErrorContains(t, err, path)
 		require.ErrorIs(t, ks.Commit(t.Context(), creates(101, 102)...), syscall.EIO)
 		require.ErrorIs(t, ks.Compact(t.Context()), syscall.EIO)
 
 		// What is there can be read, what isn't can't be said not to exist.
-		_, err = ks.Read(t.Context(), idem.Ref{Scope: "scope", Key: storeRecord(7).Key})
+		_, err = ks.Read(t.Context(), keystore.Ref{Scope: "scope", Key: storeRecord(7).Key})
 		require.NoError(t, err)
-		_, err = ks.Read(t.Context(), idem.Ref{Scope: "scope", Name: "unheard of"})
+		_, err = ks.Read(t.Context(), keystore.Ref{Scope: "scope", Name: "unheard of"})
 		require.ErrorIs(t, err, syscall.EIO)
-		require.NotErrorIs(t, err, idem.ErrNotFound)
+		require.NotErrorIs(t, err, keystore.ErrNotFound)
 		var last error
-		for _, err := range ks.Scan(t.Context(), idem.Query{Scope: "scope", Lane: idem.LaneOpen}) {
+		for _, err := range ks.Scan(t.Context(), keystore.Query{Scope: "scope", Lane: keystore.LaneOpen}) {
 			last = err
 		}
 		require.ErrorIs(t, last, syscall.EIO)
@@ -218,27 +206,27 @@ func TestAfterAFailedCommitThereAreNoWritesAndNoAbsences(t *testing.T) {
 
 func TestASyncThatFindsNoRoomIsNotAFullJournal(t *testing.T) {
 	ks := openJournal(t, journalPath(t), nil)
-	idem.FailCommits(ks, syscall.ENOSPC, false)
-	require.NotErrorIs(t, ks.Commit(t.Context(), creates(0, 1)...), idem.ErrFull)
+	ks.FailCommits(syscall.ENOSPC, false)
+	require.NotErrorIs(t, ks.Commit(t.Context(), creates(0, 1)...), keystore.ErrFull)
 	require.Error(t, ks.Commit(t.Context(), creates(1, 2)...))
 }
 
 func TestAWriteThatFindsNoRoomIsAFullJournalThatGoesOn(t *testing.T) {
 	ks := openJournal(t, journalPath(t), nil)
-	idem.FailCommits(ks, &os.PathError{Op: "write", Path: "journal", Err: syscall.ENOSPC}, false)
-	require.ErrorIs(t, ks.Commit(t.Context(), creates(0, 1)...), idem.ErrFull)
-	_, err := ks.Read(t.Context(), idem.Ref{Scope: "scope", Key: storeRecord(0).Key})
-	require.ErrorIs(t, err, idem.ErrNotFound)
-	idem.SlowCommits(ks, func() {})
+	ks.FailCommits(&os.PathError{Op: "write", Path: "journal", Err: syscall.ENOSPC}, false)
+	require.ErrorIs(t, ks.Commit(t.Context(), creates(0, 1)...), keystore.ErrFull)
+	_, err := ks.Read(t.Context(), keystore.Ref{Scope: "scope", Key: storeRecord(0).Key})
+	require.ErrorIs(t, err, keystore.ErrNotFound)
+	ks.SlowCommits(func() {})
 	require.NoError(t, ks.Commit(t.Context(), creates(0, 1)...))
 
 	// The same error from behind the last write proves nothing.
-	idem.FailCommits(ks, &os.PathError{Op: "write", Path: "journal", Err: syscall.ENOSPC}, true)
-	require.NotErrorIs(t, ks.Commit(t.Context(), creates(1, 2)...), idem.ErrFull)
+	ks.FailCommits(&os.PathError{Op: "write", Path: "journal", Err: syscall.ENOSPC}, true)
+	require.NotErrorIs(t, ks.Commit(t.Context(), creates(1, 2)...), keystore.ErrFull)
 }
 
 func TestAFullJournalTakesResultsAndThenGoesOnWhenThereIsRoom(t *testing.T) {
-	ks := openJournal(t, journalPath(t), &idem.KeystoreOptions{MaxSize: 1 << 20})
+	ks := openJournal(t, journalPath(t), &store.Options{MaxSize: 1 << 20})
 	n := 0
 	var err error
 	for err == nil {
@@ -247,7 +235,7 @@ func TestAFullJournalTakesResultsAndThenGoesOnWhenThereIsRoom(t *testing.T) {
 		}
 		require.Less(t, n, 10_000)
 	}
-	require.ErrorIs(t, err, idem.ErrFull)
+	require.ErrorIs(t, err, keystore.ErrFull)
 	require.Greater(t, n, 200)
 	wantRecords(t, ks, 0, n)
 	info, err := os.Stat(ks.Path())
@@ -256,9 +244,9 @@ func TestAFullJournalTakesResultsAndThenGoesOnWhenThereIsRoom(t *testing.T) {
 
 	// What exists can still get its result.
 	r := storeRecord(0)
-	r.Rev, r.Lane, r.Response = 1, idem.LaneSettled, []byte("response")
-	require.NoError(t, ks.Commit(t.Context(), idem.Change{Op: idem.OpReplace, Record: r}))
-	require.ErrorIs(t, ks.Commit(t.Context(), creates(n, n+1)...), idem.ErrFull)
+	r.Rev, r.Lane, r.Response = 1, keystore.LaneSettled, []byte("response")
+	require.NoError(t, ks.Commit(t.Context(), keystore.Change{Op: keystore.OpReplace, Record: r}))
+	require.ErrorIs(t, ks.Commit(t.Context(), creates(n, n+1)...), keystore.ErrFull)
 
 	// A remove needs some room too, as no page that is in use is written over.
 	for i := 1; i < 100; i++ {
@@ -269,10 +257,10 @@ func TestAFullJournalTakesResultsAndThenGoesOnWhenThereIsRoom(t *testing.T) {
 }
 
 func TestOneCommitThatIsTooLargeKeepsNoOtherOut(t *testing.T) {
-	ks := openJournal(t, journalPath(t), &idem.KeystoreOptions{MaxSize: 1 << 20})
+	ks := openJournal(t, journalPath(t), &store.Options{MaxSize: 1 << 20})
 	started, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	idem.SlowCommits(ks, func() {
+	ks.SlowCommits(func() {
 		once.Do(func() { close(started) })
 		<-release
 	})
@@ -286,7 +274,7 @@ func TestOneCommitThatIsTooLargeKeepsNoOtherOut(t *testing.T) {
 			if i == 8 {
 				changes[0].Record.Request = make([]byte, 4<<20)
 			}
-			if err := ks.Commit(t.Context(), changes...); errors.Is(err, idem.ErrFull) {
+			if err := ks.Commit(t.Context(), changes...); errors.Is(err, keystore.ErrFull) {
 				full.Add(1)
 			} else {
 				require.NoError(t, err)
@@ -329,7 +317,7 @@ func TestCompactGivesSpaceBackAndChangesNothingElse(t *testing.T) {
 	wg.Go(func() {
 		for i := 0; i < 20; i++ {
 			c := creates(1, 2)
-			c[0].Record.Lane = idem.LaneSettled
+			c[0].Record.Lane = keystore.LaneSettled
 			require.NoError(t, ks.Commit(t.Context(), c...))
 			require.NoError(t, ks.Commit(t.Context(), removes(1, 2)...))
 		}
@@ -349,7 +337,7 @@ func TestCompactGivesSpaceBackAndChangesNothingElse(t *testing.T) {
 	wantRecords(t, ks, 2900, 3000)
 	s, err := ks.Clock(t.Context(), now.Add(time.Hour), time.Minute)
 	require.NoError(t, err)
-	require.Equal(t, idem.Sighting{Age: time.Hour}, s)
+	require.Equal(t, keystore.Sighting{Age: time.Hour}, s)
 }
 
 func TestCompactKeepsTheLock(t *testing.T) {
@@ -361,11 +349,11 @@ func TestCompactKeepsTheLock(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
-			other, err := idem.OpenKeystore(path, &idem.KeystoreOptions{LockWait: 300 * time.Millisecond})
+			other, err := store.Open(path, store.Options{LockWait: 300 * time.Millisecond})
 			if err == nil {
 				other.Close()
 			}
-			require.ErrorIs(t, err, idem.ErrLocked)
+			require.ErrorIs(t, err, keystore.ErrLocked)
 		})
 	}
 	for range 20 {
@@ -388,7 +376,7 @@ func TestACompactThatIsCanceledOrFailsChangesNothing(t *testing.T) {
 	require.NoError(t, ks.Commit(t.Context(), creates(10, 11)...))
 
 	// A name that isn't durable leads to the old file after a power cut.
-	idem.FailSyncDir(ks, syscall.EIO)
+	ks.FailSyncDir(syscall.EIO)
 	require.ErrorIs(t, ks.Compact(t.Context()), syscall.EIO)
 	require.ErrorIs(t, ks.Commit(t.Context(), creates(11, 12)...), syscall.EIO)
 	require.NoError(t, ks.Close())
@@ -400,16 +388,16 @@ func TestASetbackOfTheClockIsDurableWithoutACommit(t *testing.T) {
 	ks := openJournal(t, path, nil)
 	_, err := ks.Clock(t.Context(), storeTime, time.Minute)
 	require.NoError(t, err)
-	before := idem.Transactions(t, ks)
+	before := transactions(t, ks)
 	_, err = ks.Clock(t.Context(), storeTime.Add(time.Second), time.Minute)
 	require.NoError(t, err)
-	require.Equal(t, before, idem.Transactions(t, ks), "an ordinary sighting costs no sync")
+	require.Equal(t, before, transactions(t, ks), "an ordinary sighting costs no sync")
 	_, err = ks.Clock(t.Context(), storeTime.Add(-time.Hour), time.Minute)
 	require.NoError(t, err)
-	require.Equal(t, before+1, idem.Transactions(t, ks))
+	require.Equal(t, before+1, transactions(t, ks))
 
 	// If it can't be written, nobody hears of it.
-	idem.FailCommits(ks, syscall.EIO, false)
+	ks.FailCommits(syscall.EIO, false)
 	_, err = ks.Clock(t.Context(), storeTime.Add(-2*time.Hour), time.Minute)
 	require.ErrorIs(t, err, syscall.EIO)
 	_, err = ks.Clock(t.Context(), storeTime.Add(-2*time.Hour), time.Minute)
@@ -420,7 +408,7 @@ func BenchmarkCommit(b *testing.B) {
 	for _, writers := range []int{1, 16, 64} {
 		b.Run(fmt.Sprintf("writers=%d", writers), func(b *testing.B) {
 			ks := openJournal(b, journalPath(b), nil)
-			before := idem.Transactions(b, ks)
+			before := transactions(b, ks)
 			var next atomic.Int64
 			var wg sync.WaitGroup
 			b.ResetTimer()
@@ -435,7 +423,7 @@ func BenchmarkCommit(b *testing.B) {
 			}
 			wg.Wait()
 			b.StopTimer()
-			b.ReportMetric(float64(b.N)/float64(idem.Transactions(b, ks)-before), "commits/tx")
+			b.ReportMetric(float64(b.N)/float64(transactions(b, ks)-before), "commits/tx")
 		})
 	}
 }
@@ -444,7 +432,7 @@ func TestNobodyIsRefusedForACommitThatFailed(t *testing.T) {
 	ks := openJournal(t, journalPath(t), nil)
 	started, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	idem.SlowCommits(ks, func() {
+	ks.SlowCommits(func() {
 		once.Do(func() { close(started) })
 		<-release
 	})
@@ -456,7 +444,7 @@ func TestNobodyIsRefusedForACommitThatFailed(t *testing.T) {
 	commit(1)
 	commit(1)
 	time.Sleep(20 * time.Millisecond)
-	idem.FailCommits(ks, syscall.EIO, false)
+	ks.FailCommits(syscall.EIO, false)
 	close(release)
 	var failed int
 	for range 3 {

@@ -1,4 +1,4 @@
-package idem
+package store
 
 import (
 	"bytes"
@@ -7,26 +7,27 @@ import (
 	"fmt"
 	"iter"
 
+	"github.com/idem-go/idem/keystore"
 	bolt "go.etcd.io/bbolt"
 )
 
-// Read implements [Keystore].
-func (s *BoltKeystore) Read(ctx context.Context, ref Ref) (Record, error) {
+// Read implements [keystore.Keystore].
+func (s *Journal) Read(ctx context.Context, ref keystore.Ref) (keystore.Record, error) {
 	if err := s.enter(ctx); err != nil {
-		return Record{}, err
+		return keystore.Record{}, err
 	}
 	defer s.gate.RUnlock()
 	if err := checkRef(ref); err != nil {
-		return Record{}, err
+		return keystore.Record{}, err
 	}
-	var rec Record
+	var rec keystore.Record
 	err := s.view(func(tx *bolt.Tx) (err error) {
 		rec, err = readRecord(tx, ref)
 		return err
 	})
 	// After a failed commit a record that isn't there may all the same be on
 	// the disk, and its intent must not be taken for a new one.
-	if errors.Is(err, ErrNotFound) {
+	if errors.Is(err, keystore.ErrNotFound) {
 		if failed := s.failure(); failed != nil {
 			return rec, failed
 		}
@@ -35,14 +36,14 @@ func (s *BoltKeystore) Read(ctx context.Context, ref Ref) (Record, error) {
 }
 
 // readRecord looks a record up.
-func readRecord(tx *bolt.Tx, ref Ref) (Record, error) {
+func readRecord(tx *bolt.Tx, ref keystore.Ref) (keystore.Record, error) {
 	at := slot{ref.Scope, ref.Key}
 	if at.word == "" {
 		at.word = boltTable{tx}.owner(slot{ref.Scope, ref.Name})
 	}
 	r, err := boltTable{tx}.row(at)
 	if r == nil {
-		return Record{}, notFound(ref)
+		return keystore.Record{}, notFound(ref)
 	}
 	if ref.Bodies {
 		var e1, e2 error
@@ -87,9 +88,9 @@ func (t boltTable) owner(name slot) string {
 	return string(v[sealSize:])
 }
 
-// Scan implements [Keystore].
-func (s *BoltKeystore) Scan(ctx context.Context, q Query) iter.Seq2[Record, error] {
-	return func(yield func(Record, error) bool) {
+// Scan implements [keystore.Keystore].
+func (s *Journal) Scan(ctx context.Context, q keystore.Query) iter.Seq2[keystore.Record, error] {
+	return func(yield func(keystore.Record, error) bool) {
 		for next := lanePrefix(q.Scope, q.Lane); next != nil; {
 			batch, rest, err := s.batch(ctx, q, next)
 			for _, f := range batch {
@@ -98,7 +99,7 @@ func (s *BoltKeystore) Scan(ctx context.Context, q Query) iter.Seq2[Record, erro
 				}
 			}
 			if err != nil {
-				yield(Record{}, err)
+				yield(keystore.Record{}, err)
 				return
 			}
 			next = rest
@@ -108,13 +109,13 @@ func (s *BoltKeystore) Scan(ctx context.Context, q Query) iter.Seq2[Record, erro
 
 // found is what a scan yields.
 type found struct {
-	Record
+	keystore.Record
 	err error
 }
 
 // batch fetches the records from an index key on. rest is where to go on, nil
 // at the end.
-func (s *BoltKeystore) batch(ctx context.Context, q Query, from []byte) (batch []found, rest []byte, err error) {
+func (s *Journal) batch(ctx context.Context, q keystore.Query, from []byte) (batch []found, rest []byte, err error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, nil, err
 	}
@@ -132,7 +133,7 @@ func (s *BoltKeystore) batch(ctx context.Context, q Query, from []byte) (batch [
 }
 
 // scanLane reads a lane from an index key on.
-func scanLane(tx *bolt.Tx, q Query, from []byte) (batch []found, rest []byte) {
+func scanLane(tx *bolt.Tx, q keystore.Query, from []byte) (batch []found, rest []byte) {
 	prefix := lanePrefix(q.Scope, q.Lane)
 	c := tx.Bucket(bucketLanes).Cursor()
 	for k, _ := c.Seek(from); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
@@ -149,8 +150,8 @@ func scanLane(tx *bolt.Tx, q Query, from []byte) (batch []found, rest []byte) {
 		at := slot{q.Scope, key}
 		r, err := boltTable{tx}.row(at)
 		if r == nil {
-			r = &row{Record: Record{Scope: q.Scope, Key: key}}
-			err = recordError(at, fmt.Errorf("%w: in its lane, but not there", ErrCorrupt))
+			r = &row{Record: keystore.Record{Scope: q.Scope, Key: key}}
+			err = recordError(at, fmt.Errorf("%w: in its lane, but not there", keystore.ErrCorrupt))
 		}
 		batch = append(batch, found{r.Record, err})
 	}

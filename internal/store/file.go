@@ -1,4 +1,4 @@
-package idem
+package store
 
 import (
 	"errors"
@@ -8,11 +8,14 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/idem-go/idem/internal/store/filelock"
+	"github.com/idem-go/idem/internal/store/pagecheck"
+	"github.com/idem-go/idem/keystore"
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// The buckets, and the keys of the first one. See boltrecord.go.
+// The buckets, and the keys of the first one. See row.go.
 var (
 	bucketMeta      = []byte("meta")
 	bucketRecords   = []byte("records")
@@ -32,19 +35,19 @@ const lockPause = 10 * time.Millisecond
 
 // openJournal opens the journal at path, or creates it, and returns it locked
 // and found to be sound.
-func openJournal(path string, opts KeystoreOptions) (*bolt.DB, *os.File, clock, error) {
+func openJournal(path string, opts Options) (*bolt.DB, *os.File, clock, error) {
 	f, err := openLocked(path, opts.LockWait)
 	if err != nil {
 		return nil, nil, clock{}, err
 	}
 	info, err := f.Stat()
 	if err == nil {
-		err = checkPages(f, info.Size(), allBuckets...)
+		err = pagecheck.Check(f, info.Size(), allBuckets...)
 	}
 	// Whoever created the file, or put a compacted one in its place, may have
 	// died before its name was durable.
 	if err == nil {
-		err = syncDir(filepath.Dir(path))
+		err = filelock.SyncDir(filepath.Dir(path))
 	}
 	if err != nil {
 		f.Close()
@@ -92,7 +95,7 @@ func openLocked(path string, wait time.Duration) (*os.File, error) {
 			return nil, err
 		}
 		if !time.Now().Before(end) {
-			return nil, fmt.Errorf("%w: %s is being replaced by another process", ErrLocked, path)
+			return nil, fmt.Errorf("%w: %s is being replaced by another process", keystore.ErrLocked, path)
 		}
 	}
 }
@@ -119,13 +122,13 @@ func openFile(path string) (*os.File, error) {
 // waitLock locks the file by the given time, or returns ErrLocked.
 func waitLock(f *os.File, path string, end time.Time) error {
 	for {
-		ok, err := tryLock(f)
+		ok, err := filelock.Try(f)
 		if ok || err != nil {
 			return err
 		}
 		left := time.Until(end)
 		if left <= 0 {
-			return lockedError(path, lockHolder(f))
+			return lockedError(path, filelock.Holder(f))
 		}
 		time.Sleep(min(left, lockPause))
 	}
@@ -135,11 +138,11 @@ func waitLock(f *os.File, path string, end time.Time) error {
 func lockedError(path string, pid int) error {
 	switch pid {
 	case 0:
-		return fmt.Errorf("%w: %s is held by another process, which this system doesn't name", ErrLocked, path)
+		return fmt.Errorf("%w: %s is held by another process, which this system doesn't name", keystore.ErrLocked, path)
 	case os.Getpid():
-		return fmt.Errorf("%w: %s is already open in this process, %d", ErrLocked, path, pid)
+		return fmt.Errorf("%w: %s is already open in this process, %d", keystore.ErrLocked, path, pid)
 	}
-	return fmt.Errorf("%w: %s is held by process %d", ErrLocked, path, pid)
+	return fmt.Errorf("%w: %s is held by process %d", keystore.ErrLocked, path, pid)
 }
 
 // createJournal puts a complete, empty journal at path unless there is a file.
@@ -152,7 +155,7 @@ func createJournal(path string) error {
 	}
 	defer os.Remove(f.Name())
 	temp := f.Name()
-	db, err := openBolt(f, KeystoreOptions{})
+	db, err := openBolt(f, Options{})
 	if err != nil {
 		return err
 	}
@@ -162,7 +165,7 @@ func createJournal(path string) error {
 	if err := os.Link(temp, path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return syncDir(filepath.Dir(path))
+	return filelock.SyncDir(filepath.Dir(path))
 }
 
 // initJournal makes the buckets and what stands in them from the first day, so
@@ -181,11 +184,11 @@ func initJournal(tx *bolt.Tx) error {
 }
 
 // openBolt lets bbolt take over a file that is open, and closes it on error.
-func openBolt(f *os.File, opts KeystoreOptions) (db *bolt.DB, err error) {
-	if !lockOutlivesOpen {
+func openBolt(f *os.File, opts Options) (db *bolt.DB, err error) {
+	if !filelock.OutlivesOpen {
 		// An opener that slips in here is done by the time bbolt gets the
 		// lock, or it isn't and bbolt gives up.
-		if err := unlock(f); err != nil {
+		if err := filelock.Unlock(f); err != nil {
 			f.Close()
 			return nil, err
 		}
@@ -201,7 +204,7 @@ func openBolt(f *os.File, opts KeystoreOptions) (db *bolt.DB, err error) {
 	})
 	switch {
 	case errors.Is(err, bolterrors.ErrTimeout):
-		return nil, lockedError(f.Name(), lockHolder(f))
+		return nil, lockedError(f.Name(), filelock.Holder(f))
 	case err != nil:
 		f.Close()
 		return nil, err

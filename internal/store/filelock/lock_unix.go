@@ -1,6 +1,6 @@
 //go:build unix && !solaris && !aix
 
-package idem
+package filelock
 
 import (
 	"errors"
@@ -8,12 +8,12 @@ import (
 	"syscall"
 )
 
-// lockOutlivesOpen says that bbolt, given a file that is locked already, can
+// OutlivesOpen says that bbolt, given a file that is locked already, can
 // lock it again.
-const lockOutlivesOpen = true
+const OutlivesOpen = true
 
-// tryLock takes the lock that bbolt takes, without waiting.
-func tryLock(f *os.File) (bool, error) {
+// Try takes the lock that bbolt takes, without waiting.
+func Try(f *os.File) (bool, error) {
 	for {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		switch {
@@ -27,10 +27,11 @@ func tryLock(f *os.File) (bool, error) {
 	}
 }
 
-func unlock(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_UN) }
+// Unlock gives the lock back.
+func Unlock(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_UN) }
 
-// syncDir makes the names in a directory durable.
-func syncDir(dir string) error {
+// SyncDir makes the names in a directory durable.
+func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err

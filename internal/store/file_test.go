@@ -1,4 +1,4 @@
-package idem_test
+package store_test
 
 import (
 	"bytes"
@@ -21,7 +21,8 @@ import (
 	"github.com/stretchr/testify/require"
 	bolt "go.etcd.io/bbolt"
 
-	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/internal/store"
+	"github.com/idem-go/idem/keystore"
 )
 
 // childEnv makes the test binary a second process: it says what to do.
@@ -54,9 +55,9 @@ func holdJournal(t *testing.T, path string) {
 func addToJournal(t *testing.T, path string) {
 	fmt.Println("ready")
 	os.Stdin.Read(make([]byte, 1))
-	ks := openJournal(t, path, &idem.KeystoreOptions{LockWait: 20 * time.Second})
-	r := idem.Record{Scope: "scope", Key: fmt.Sprint(os.Getpid()), Lane: idem.LaneOpen}
-	require.NoError(t, ks.Commit(t.Context(), idem.Change{Op: idem.OpCreate, Record: r}))
+	ks := openJournal(t, path, &store.Options{LockWait: 20 * time.Second})
+	r := keystore.Record{Scope: "scope", Key: fmt.Sprint(os.Getpid()), Lane: keystore.LaneOpen}
+	require.NoError(t, ks.Commit(t.Context(), keystore.Change{Op: keystore.OpCreate, Record: r}))
 	require.NoError(t, ks.Close())
 }
 
@@ -109,8 +110,8 @@ func TestAJournalThatAnotherProcessHoldsIsLocked(t *testing.T) {
 	path := journalPath(t)
 	c := startChild(t, "hold", path)
 	begin := time.Now()
-	_, err := idem.OpenKeystore(path, &idem.KeystoreOptions{LockWait: 200 * time.Millisecond})
-	require.ErrorIs(t, err, idem.ErrLocked)
+	_, err := store.Open(path, store.Options{LockWait: 200 * time.Millisecond})
+	require.ErrorIs(t, err, keystore.ErrLocked)
 	require.ErrorContains(t, err, path)
 	require.Greater(t, time.Since(begin), 150*time.Millisecond)
 	require.Less(t, time.Since(begin), 900*time.Millisecond)
@@ -121,7 +122,7 @@ func TestAJournalThatAnotherProcessHoldsIsLocked(t *testing.T) {
 	// It is let in as soon as the other is done.
 	done := make(chan error, 1)
 	go func() {
-		ks, err := idem.OpenKeystore(path, &idem.KeystoreOptions{LockWait: 10 * time.Second})
+		ks, err := store.Open(path, store.Options{LockWait: 10 * time.Second})
 		if err == nil {
 			err = ks.Close()
 		}
@@ -142,8 +143,8 @@ func TestAJournalThatADeadProcessHeldIsFree(t *testing.T) {
 func TestAJournalIsOpenOnceInOneProcess(t *testing.T) {
 	path := journalPath(t)
 	ks := openJournal(t, path, nil)
-	_, err := idem.OpenKeystore(path, &idem.KeystoreOptions{LockWait: time.Millisecond})
-	require.ErrorIs(t, err, idem.ErrLocked)
+	_, err := store.Open(path, store.Options{LockWait: time.Millisecond})
+	require.ErrorIs(t, err, keystore.ErrLocked)
 	if runtime.GOOS == "linux" {
 		require.ErrorContains(t, err, fmt.Sprintf("this process, %d", os.Getpid()))
 	}
@@ -165,7 +166,7 @@ func TestProcessesThatCreateOneJournalAtOnceGetOneJournal(t *testing.T) {
 	}
 	ks := openJournal(t, path, nil)
 	for _, c := range children {
-		_, err := ks.Read(t.Context(), idem.Ref{Scope: "scope", Key: fmt.Sprint(c.Process.Pid)})
+		_, err := ks.Read(t.Context(), keystore.Ref{Scope: "scope", Key: fmt.Sprint(c.Process.Pid)})
 		require.NoError(t, err)
 	}
 	files, err := os.ReadDir(filepath.Dir(path))
@@ -178,7 +179,7 @@ func TestGoroutinesThatCreateOneJournalAtOnceGetOneJournal(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 16 {
 		wg.Go(func() {
-			ks, err := idem.OpenKeystore(path, &idem.KeystoreOptions{LockWait: 20 * time.Second})
+			ks, err := store.Open(path, store.Options{LockWait: 20 * time.Second})
 			require.NoError(t, err)
 			require.NoError(t, ks.Commit(t.Context(), creates(i, i+1)...))
 			require.NoError(t, ks.Close())
@@ -194,7 +195,7 @@ func refuses(t testing.TB, path string, want error) error {
 	t.Helper()
 	before, err := os.ReadFile(path)
 	require.NoError(t, err)
-	ks, err := idem.OpenKeystore(path, nil)
+	ks, err := store.Open(path, store.Options{LockWait: time.Second})
 	if err == nil {
 		ks.Close()
 	}
@@ -213,7 +214,7 @@ func TestWhatIsNoJournalIsCorruptAndStaysAsItIs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := journalPath(t)
 			require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
-			refuses(t, path, idem.ErrCorrupt)
+			refuses(t, path, keystore.ErrCorrupt)
 		})
 	}
 	t.Run("another bbolt file", func(t *testing.T) {
@@ -225,39 +226,39 @@ func TestWhatIsNoJournalIsCorruptAndStaysAsItIs(t *testing.T) {
 			return err
 		}))
 		require.NoError(t, db.Close())
-		require.ErrorContains(t, refuses(t, path, idem.ErrCorrupt), "not a journal")
+		require.ErrorContains(t, refuses(t, path, keystore.ErrCorrupt), "not a journal")
 	})
 }
 
 func TestAJournalOfALaterFormatSaysSo(t *testing.T) {
 	path := journalPath(t)
 	ks := openJournal(t, path, nil)
-	idem.WriteFormat(t, ks, 7)
+	require.NoError(t, ks.WriteFormat(7))
 	require.NoError(t, ks.Close())
-	_, err := idem.OpenKeystore(path, nil)
+	_, err := store.Open(path, store.Options{LockWait: time.Second})
 	require.ErrorContains(t, err, "format 7")
-	require.NotErrorIs(t, err, idem.ErrCorrupt)
+	require.NotErrorIs(t, err, keystore.ErrCorrupt)
 }
 
 func TestTheSystemsErrorsComeWithThePath(t *testing.T) {
 	dir := t.TempDir()
-	_, err := idem.OpenKeystore(dir, nil)
+	_, err := store.Open(dir, store.Options{LockWait: time.Second})
 	require.ErrorContains(t, err, dir)
 	require.ErrorContains(t, err, "not a regular file")
 
 	missing := filepath.Join(dir, "missing", "journal")
-	_, err = idem.OpenKeystore(missing, nil)
+	_, err = store.Open(missing, store.Options{LockWait: time.Second})
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	require.ErrorContains(t, err, missing)
 
 	file := filepath.Join(dir, "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	_, err = idem.OpenKeystore(filepath.Join(file, "journal"), nil)
+	_, err = store.Open(filepath.Join(file, "journal"), store.Options{LockWait: time.Second})
 	require.Error(t, err)
 
 	link := filepath.Join(dir, "link")
 	require.NoError(t, os.Symlink(filepath.Join(dir, "nowhere"), link))
-	_, err = idem.OpenKeystore(link, nil)
+	_, err = store.Open(link, store.Options{LockWait: time.Second})
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
@@ -268,10 +269,10 @@ func TestAFileThatCantBeWrittenIsThePermissionsError(t *testing.T) {
 	path := journalPath(t)
 	require.NoError(t, openJournal(t, path, nil).Close())
 	require.NoError(t, os.Chmod(path, 0o400))
-	_, err := idem.OpenKeystore(path, nil)
+	_, err := store.Open(path, store.Options{LockWait: time.Second})
 	require.ErrorIs(t, err, fs.ErrPermission)
 	require.NoError(t, os.Chmod(filepath.Dir(path), 0o500))
-	_, err = idem.OpenKeystore(path+"2", nil)
+	_, err = store.Open(path+"2", store.Options{LockWait: time.Second})
 	require.ErrorIs(t, err, fs.ErrPermission)
 	require.NoError(t, os.Chmod(filepath.Dir(path), 0o700))
 }
@@ -280,7 +281,7 @@ func TestAFileThatCantBeWrittenIsThePermissionsError(t *testing.T) {
 const sampleSize = 60
 
 // sampleRecords are these.
-var sampleRecords = func() (all []idem.Record) {
+var sampleRecords = func() (all []keystore.Record) {
 	for i := range sampleSize {
 		r := storeRecord(i)
 		r.Rev = 1
@@ -298,8 +299,8 @@ func sampleJournal(t testing.TB) []byte {
 	require.NoError(t, ks.Commit(t.Context(), creates(0, sampleSize)...))
 	require.NoError(t, ks.Commit(t.Context(), removes(sampleSize, 2*sampleSize)...))
 	r := storeRecord(sampleSize)
-	r.Lane, r.Name, r.Request = idem.LaneSettled, "", bytes.Repeat([]byte("long"), 3000)
-	require.NoError(t, ks.Commit(t.Context(), idem.Change{Op: idem.OpCreate, Record: r}))
+	r.Lane, r.Name, r.Request = keystore.LaneSettled, "", bytes.Repeat([]byte("long"), 3000)
+	require.NoError(t, ks.Commit(t.Context(), keystore.Change{Op: keystore.OpCreate, Record: r}))
 	require.NoError(t, ks.Close())
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
@@ -310,9 +311,9 @@ func sampleJournal(t testing.TB) []byte {
 // to be damaged; everything else must be right.
 func judge(t testing.TB, path string, data []byte) (opened bool) {
 	require.NoError(t, os.WriteFile(path, data, 0o600))
-	ks, err := idem.OpenKeystore(path, nil)
+	ks, err := store.Open(path, store.Options{LockWait: time.Second})
 	if err != nil {
-		require.ErrorIs(t, err, idem.ErrCorrupt)
+		require.ErrorIs(t, err, keystore.ErrCorrupt)
 		after, readErr := os.ReadFile(path)
 		require.NoError(t, readErr)
 		require.True(t, bytes.Equal(data, after), "the file was changed")
@@ -320,15 +321,15 @@ func judge(t testing.TB, path string, data []byte) (opened bool) {
 	}
 	defer ks.Close()
 	for i, want := range sampleRecords {
-		for _, ref := range []idem.Ref{{Scope: "scope", Key: want.Key, Bodies: true}, {Scope: "scope", Name: want.Name, Bodies: true}} {
-			if got, err := ks.Read(t.Context(), ref); !errors.Is(err, idem.ErrCorrupt) && (err != nil || !reflect.DeepEqual(want, got)) {
+		for _, ref := range []keystore.Ref{{Scope: "scope", Key: want.Key, Bodies: true}, {Scope: "scope", Name: want.Name, Bodies: true}} {
+			if got, err := ks.Read(t.Context(), ref); !errors.Is(err, keystore.ErrCorrupt) && (err != nil || !reflect.DeepEqual(want, got)) {
 				t.Fatalf("record %d is read as %+v, %v", i, got, err)
 			}
 		}
 	}
 	n := 0
-	for r, err := range ks.Scan(t.Context(), idem.Query{Scope: "scope", Lane: idem.LaneOpen}) {
-		if !errors.Is(err, idem.ErrCorrupt) {
+	for r, err := range ks.Scan(t.Context(), keystore.Query{Scope: "scope", Lane: keystore.LaneOpen}) {
+		if !errors.Is(err, keystore.ErrCorrupt) {
 			require.NoError(t, err)
 		}
 		require.Equal(t, sampleRecords[n].Key, r.Key)
@@ -448,10 +449,10 @@ func TestAFileCutShortWhileItIsOpenIsAnError(t *testing.T) {
 		require.NoError(t, os.Truncate(path, int64(pages*os.Getpagesize())))
 		var corrupt error
 		for i := 0; i < 1000 && corrupt == nil; i++ {
-			_, corrupt = ks.Read(t.Context(), idem.Ref{Scope: "scope", Key: storeRecord(i).Key})
+			_, corrupt = ks.Read(t.Context(), keystore.Ref{Scope: "scope", Key: storeRecord(i).Key})
 		}
-		require.ErrorIs(t, corrupt, idem.ErrCorrupt)
-		require.ErrorIs(t, ks.Commit(t.Context(), creates(1000, 1001)...), idem.ErrCorrupt)
+		require.ErrorIs(t, corrupt, keystore.ErrCorrupt)
+		require.ErrorIs(t, ks.Commit(t.Context(), creates(1000, 1001)...), keystore.ErrCorrupt)
 		require.NoError(t, ks.Close())
 	}
 }

@@ -1,6 +1,10 @@
-package idem
+package store
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/idem-go/idem/keystore"
+)
 
 // Limits that both keystores set, so that what works in a test with one works
 // with the other. They follow from the longest key and value that bbolt takes.
@@ -11,7 +15,7 @@ const (
 
 // row is a stored record without its bodies.
 type row struct {
-	Record
+	keystore.Record
 	hasRequest, hasResponse bool
 }
 
@@ -50,12 +54,12 @@ func newStage(t table) *stage {
 }
 
 // apply takes the next change. After an error the stage is of no use.
-func (s *stage) apply(c Change) error {
+func (s *stage) apply(c keystore.Change) error {
 	at := slot{c.Record.Scope, c.Record.Key}
 	m := s.moves[at]
 	if m == nil {
 		old, err := s.table.row(at)
-		if err != nil && c.Op != OpCreate {
+		if err != nil && c.Op != keystore.OpCreate {
 			return err
 		}
 		// A damaged record still takes its key, so a create below fails.
@@ -65,7 +69,7 @@ func (s *stage) apply(c Change) error {
 	if err := m.check(c); err != nil {
 		return err
 	}
-	if c.Op == OpRemove {
+	if c.Op == keystore.OpRemove {
 		s.rename(m, "")
 		m.new, m.request, m.response = nil, []byte{}, []byte{}
 		return nil
@@ -74,23 +78,23 @@ func (s *stage) apply(c Change) error {
 }
 
 // check tests the condition that a change sets on its own record.
-func (m *move) check(c Change) error {
+func (m *move) check(c keystore.Change) error {
 	switch {
-	case c.Op == OpCreate && m.new != nil:
-		return fmt.Errorf("%w: record %q exists", ErrConflict, m.at.word)
-	case c.Op != OpCreate && m.new == nil:
-		return fmt.Errorf("%w: record %q is gone", ErrConflict, m.at.word)
-	case c.Op != OpCreate && m.new.Rev != c.Record.Rev:
-		return fmt.Errorf("%w: record %q has revision %d, not %d", ErrConflict, m.at.word, m.new.Rev, c.Record.Rev)
+	case c.Op == keystore.OpCreate && m.new != nil:
+		return fmt.Errorf("%w: record %q exists", keystore.ErrConflict, m.at.word)
+	case c.Op != keystore.OpCreate && m.new == nil:
+		return fmt.Errorf("%w: record %q is gone", keystore.ErrConflict, m.at.word)
+	case c.Op != keystore.OpCreate && m.new.Rev != c.Record.Rev:
+		return fmt.Errorf("%w: record %q has revision %d, not %d", keystore.ErrConflict, m.at.word, m.new.Rev, c.Record.Rev)
 	}
 	return nil
 }
 
 // put lets m end in r, whose name must be free or m's own.
-func (s *stage) put(m *move, r Record) error {
+func (s *stage) put(m *move, r keystore.Record) error {
 	if r.Name != "" && (m.new == nil || m.new.Name != r.Name) {
 		if owner := s.owner(slot{r.Scope, r.Name}); owner != "" {
-			return fmt.Errorf("%w: the name of record %q belongs to record %q", ErrConflict, r.Key, owner)
+			return fmt.Errorf("%w: the name of record %q belongs to record %q", keystore.ErrConflict, r.Key, owner)
 		}
 	}
 	s.rename(m, r.Name)
@@ -133,18 +137,18 @@ func (s *stage) rename(m *move, name string) {
 }
 
 // checkChange refuses a change that no state of the store could make right.
-func checkChange(c Change) error {
-	if c.Op < OpCreate || c.Op > OpRemove {
-		return &InvalidError{"Change.Op", int(c.Op), "must be OpCreate, OpReplace or OpRemove"}
+func checkChange(c keystore.Change) error {
+	if c.Op < keystore.OpCreate || c.Op > keystore.OpRemove {
+		return invalid("Change.Op", "must be OpCreate, OpReplace or OpRemove")
 	}
 	if c.Record.Key == "" {
-		return &InvalidError{"Record.Key", nil, "must not be empty"}
+		return invalid("Record.Key", "must not be empty")
 	}
 	for _, w := range []struct{ field, word string }{
 		{"Record.Scope", c.Record.Scope}, {"Record.Key", c.Record.Key}, {"Record.Name", c.Record.Name},
 	} {
 		if len(w.word) > maxWord {
-			return &InvalidError{w.field, fmt.Sprint(len(w.word), " bytes"), fmt.Sprintf("must have at most %d bytes", maxWord)}
+			return invalid(w.field, fmt.Sprintf("has %d bytes, at most %d", len(w.word), maxWord))
 		}
 	}
 	for _, v := range []struct {
@@ -154,14 +158,14 @@ func checkChange(c Change) error {
 		{"Record.Head", c.Record.Head}, {"Record.Request", c.Record.Request}, {"Record.Response", c.Record.Response},
 	} {
 		if len(v.value) > maxValue {
-			return &InvalidError{v.field, fmt.Sprint(len(v.value), " bytes"), fmt.Sprintf("must have at most %d bytes", maxValue)}
+			return invalid(v.field, fmt.Sprintf("has %d bytes, at most %d", len(v.value), maxValue))
 		}
 	}
 	return nil
 }
 
 // checkChanges is checkChange for each.
-func checkChanges(changes []Change) error {
+func checkChanges(changes []keystore.Change) error {
 	for _, c := range changes {
 		if err := checkChange(c); err != nil {
 			return err
@@ -171,9 +175,9 @@ func checkChanges(changes []Change) error {
 }
 
 // checkRef refuses a Ref that names nothing.
-func checkRef(ref Ref) error {
+func checkRef(ref keystore.Ref) error {
 	if ref.Key == "" && ref.Name == "" {
-		return &InvalidError{"Ref", nil, "must have a key or a name"}
+		return invalid("Ref", "must have a key or a name")
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package idem
+package store
 
 import (
 	"context"
@@ -10,51 +10,25 @@ import (
 	"sync"
 	"time"
 
+	"github.com/idem-go/idem/internal/store/filelock"
+	"github.com/idem-go/idem/keystore"
 	bolt "go.etcd.io/bbolt"
 )
 
-// defaultLockWait is KeystoreOptions.LockWait where it is zero.
-const defaultLockWait = time.Second
-
-// KeystoreOptions tune [OpenKeystore]. The zero value is fine.
-type KeystoreOptions struct {
-	// MaxSize is how many bytes the journal's file may grow to; zero means no
-	// limit. In its last quarter new records are refused with [ErrFull], so that
-	// there is room for the results of those that exist.
-	MaxSize int64
-
-	// LockWait is how long to wait for a journal that another process holds;
-	// zero means one second.
-	LockWait time.Duration
+// Options say how a journal is opened. They are checked, and their defaults filled, by
+// whoever opens it.
+type Options struct {
+	MaxSize  int64         // how many bytes the file may grow to; 0: no limit
+	LockWait time.Duration // how long to wait for a file that another process holds
 }
 
-// withDefaults returns a copy of the options with nothing left to default.
-func (o *KeystoreOptions) withDefaults() (KeystoreOptions, error) {
-	var c KeystoreOptions
-	if o != nil {
-		c = *o
-	}
-	switch {
-	case c.MaxSize < 0:
-		return c, &InvalidError{"KeystoreOptions.MaxSize", c.MaxSize, "must not be negative"}
-	case c.MaxSize > 0 && int64(int(c.MaxSize)) != c.MaxSize:
-		return c, &InvalidError{"KeystoreOptions.MaxSize", c.MaxSize, "must fit in this machine's memory"}
-	case c.LockWait < 0:
-		return c, &InvalidError{"KeystoreOptions.LockWait", c.LockWait, "must not be negative"}
-	}
-	if c.LockWait == 0 {
-		c.LockWait = defaultLockWait
-	}
-	return c, nil
-}
-
-// BoltKeystore is the journal: a [Keystore] in one file, which one process has
+// Journal is a keystore in one bbolt file, which one process has
 // open at a time. Commits that wait while another one is under way share the
 // next. After a write or sync that failed it takes no more writes until it is
 // opened anew, since nobody knows then what the disk holds.
-type BoltKeystore struct {
+type Journal struct {
 	path    string
-	options KeystoreOptions
+	options Options
 	claims  claims
 	ops     boltOps
 
@@ -78,7 +52,7 @@ type BoltKeystore struct {
 	dead       bool  // guarded by stateMu: bbolt panicked, and may hold its locks
 }
 
-var _ Keystore = (*BoltKeystore)(nil)
+var _ keystore.Keystore = (*Journal)(nil)
 
 // boltOps is what tests let fail.
 type boltOps struct {
@@ -86,18 +60,10 @@ type boltOps struct {
 	syncDir func(dir string) error
 }
 
-// OpenKeystore opens the journal at path, or creates it, readable for its owner
-// alone. Nil options are the defaults.
-//
-// If another process, or this one, has it open, the error is [ErrLocked] and
-// names the process where the system tells. If the file is damaged or is no
-// journal, it is [ErrCorrupt], and the file stays as it is. Otherwise it is the
-// system's.
-func OpenKeystore(path string, opts *KeystoreOptions) (*BoltKeystore, error) {
-	options, err := opts.withDefaults()
-	if err != nil {
-		return nil, err
-	}
+// Open opens the journal at path, or creates it, readable for its owner alone. A journal
+// that is open elsewhere is ErrLocked; a damaged file, or one that is no journal, is
+// ErrCorrupt and stays as it is.
+func Open(path string, options Options) (*Journal, error) {
 	// A relative path would change its meaning with the working directory,
 	// and a link would be replaced when the journal is compacted.
 	full, err := filepath.Abs(path)
@@ -108,7 +74,7 @@ func OpenKeystore(path string, opts *KeystoreOptions) (*BoltKeystore, error) {
 		full = target
 	}
 
-	s := &BoltKeystore{path: full, options: options, ops: boltOps{(*bolt.Tx).Commit, syncDir}}
+	s := &Journal{path: full, options: options, ops: boltOps{(*bolt.Tx).Commit, filelock.SyncDir}}
 	s.db, s.file, s.clock, err = openJournal(full, options)
 	if err != nil {
 		return nil, openError(path, err)
@@ -119,14 +85,14 @@ func OpenKeystore(path string, opts *KeystoreOptions) (*BoltKeystore, error) {
 
 // openError says what could not be opened. A lock's error does that itself.
 func openError(path string, err error) error {
-	if errors.Is(err, ErrLocked) {
+	if errors.Is(err, keystore.ErrLocked) {
 		return err
 	}
 	return fmt.Errorf("idem: open journal %s: %w", path, err)
 }
 
 // Path returns the absolute path of the journal's file, with links followed.
-func (s *BoltKeystore) Path() string { return s.path }
+func (s *Journal) Path() string { return s.path }
 
 // guard runs a function that lets bbolt read its memory map and turns a panic
 // into an error: the checks of the open found nothing, but a disk may fail, or
@@ -144,12 +110,12 @@ func guard(fn func() error) (err error) {
 // panicError is a panic that guard caught. It is ErrCorrupt.
 type panicError struct{ value any }
 
-func (e *panicError) Error() string        { return fmt.Sprintf("%v: %v", ErrCorrupt, e.value) }
-func (e *panicError) Is(target error) bool { return target == ErrCorrupt }
+func (e *panicError) Error() string        { return fmt.Sprintf("%v: %v", keystore.ErrCorrupt, e.value) }
+func (e *panicError) Is(target error) bool { return target == keystore.ErrCorrupt }
 
 // enter begins a call that reads. The caller holds gate for reading if there
 // was no error.
-func (s *BoltKeystore) enter(ctx context.Context) error {
+func (s *Journal) enter(ctx context.Context) error {
 	s.gate.RLock()
 	err := s.ready()
 	if err == nil && ctx.Err() != nil {
@@ -162,9 +128,9 @@ func (s *BoltKeystore) enter(ctx context.Context) error {
 }
 
 // ready tells whether bbolt can be asked.
-func (s *BoltKeystore) ready() error {
+func (s *Journal) ready() error {
 	if s.closed {
-		return ErrClosed
+		return keystore.ErrClosed
 	}
 	s.stateMu.Lock()
 	defer s.stateMu.Unlock()
@@ -176,7 +142,7 @@ func (s *BoltKeystore) ready() error {
 
 // fail notes that there must be no more writes, and returns what to tell. The
 // first failure stays the one to tell.
-func (s *BoltKeystore) fail(err error) error {
+func (s *Journal) fail(err error) error {
 	var p *panicError
 	s.stateMu.Lock()
 	defer s.stateMu.Unlock()
@@ -188,14 +154,14 @@ func (s *BoltKeystore) fail(err error) error {
 }
 
 // failure returns why there are no more writes, or nil.
-func (s *BoltKeystore) failure() error {
+func (s *Journal) failure() error {
 	s.stateMu.Lock()
 	defer s.stateMu.Unlock()
 	return s.failed
 }
 
 // view runs a read transaction, which fn must leave soon and empty-handed.
-func (s *BoltKeystore) view(fn func(*bolt.Tx) error) error {
+func (s *Journal) view(fn func(*bolt.Tx) error) error {
 	err := guard(func() error { return s.db.View(fn) })
 	var p *panicError
 	if errors.As(err, &p) {
@@ -204,16 +170,16 @@ func (s *BoltKeystore) view(fn func(*bolt.Tx) error) error {
 	return err
 }
 
-// Claim implements [Keystore]. The right holds within this process, which is
+// Claim implements [keystore.Keystore]. The right holds within this process, which is
 // the only one that has the journal open.
-func (s *BoltKeystore) Claim(ctx context.Context, id string, wait bool) (Claim, error) {
+func (s *Journal) Claim(ctx context.Context, id string, wait bool) (keystore.Claim, error) {
 	return s.claims.take(ctx, id, wait)
 }
 
-// Clock implements [Keystore].
-func (s *BoltKeystore) Clock(ctx context.Context, now time.Time, tolerance time.Duration) (Sighting, error) {
+// Clock implements [keystore.Keystore].
+func (s *Journal) Clock(ctx context.Context, now time.Time, tolerance time.Duration) (keystore.Sighting, error) {
 	if err := s.enter(ctx); err != nil {
-		return Sighting{}, err
+		return keystore.Sighting{}, err
 	}
 	s.stateMu.Lock()
 	s.clock = s.clock.sight(now, tolerance)
@@ -225,14 +191,14 @@ func (s *BoltKeystore) Clock(ctx context.Context, now time.Time, tolerance time.
 	// closed, so nobody hears of it before it is durable.
 	if seen.epoch != saved.epoch {
 		if err := s.Commit(ctx); err != nil {
-			return Sighting{}, err
+			return keystore.Sighting{}, err
 		}
 	}
 	return seen.sighting(), nil
 }
 
-// Close implements [Keystore]. Other processes can open the journal then.
-func (s *BoltKeystore) Close() error {
+// Close implements [keystore.Keystore]. Other processes can open the journal then.
+func (s *Journal) Close() error {
 	s.claims.close()
 	s.saveClock()
 	s.writes.Lock()
@@ -256,6 +222,6 @@ func (s *BoltKeystore) Close() error {
 
 // saveClock writes the clock, so that its age counts on in the next life. If
 // that fails, only the time since the last commit is lost to it.
-func (s *BoltKeystore) saveClock() {
+func (s *Journal) saveClock() {
 	_ = s.Commit(context.Background())
 }
