@@ -2,7 +2,6 @@ package idem
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,6 +9,8 @@ import (
 	"strconv"
 
 	"github.com/idem-go/idem/internal/record"
+	"github.com/idem-go/idem/internal/secret"
+	"github.com/idem-go/idem/internal/wire"
 )
 
 // answer is one response of the provider, its body read.
@@ -46,17 +47,17 @@ func (a *answer) response() *http.Response {
 			io.Closer
 		}{io.MultiReader(bytes.NewReader(a.body), a.rest), a.rest}
 	case a.lost != nil:
-		r.Body, r.ContentLength, r.TransferEncoding = newBody(a.body, a.lost), -1, nil
+		r.Body, r.ContentLength, r.TransferEncoding = wire.NewBody(a.body, a.lost), -1, nil
 	case a.bodyless:
 		r.Body = http.NoBody
 	default:
-		r.Body, r.ContentLength, r.TransferEncoding = newBody(a.body, nil), int64(len(a.body)), nil
+		r.Body, r.ContentLength, r.TransferEncoding = wire.NewBody(a.body, nil), int64(len(a.body)), nil
 	}
 	return r
 }
 
 // from is the URL against which the answer's Location is read.
-func (a *answer) from(w *wireRequest) *url.URL {
+func (a *answer) from(w *wire.Request) *url.URL {
 	if a.hop != nil {
 		return a.hop
 	}
@@ -74,62 +75,12 @@ func (a *answer) closeRest() {
 
 // message is the answer as the journal keeps it, without credentials.
 func (a *answer) message() *record.Message {
-	return &record.Message{Status: a.status, Header: scrubHeader(a.header), Body: a.body}
+	return &record.Message{Status: a.status, Header: secret.Header(a.header), Body: a.body}
 }
 
 // answerOf is the inverse of message.
 func answerOf(m *record.Message) *answer {
 	return &answer{status: m.Status, header: m.Header, body: m.Body}
-}
-
-// newBody returns a body that holds b and then gives err, io.EOF if nil.
-func newBody(b []byte, err error) io.ReadCloser {
-	if err == nil {
-		return io.NopCloser(bytes.NewReader(b))
-	}
-	return io.NopCloser(io.MultiReader(bytes.NewReader(b), failingReader{err}))
-}
-
-type failingReader struct{ err error }
-
-func (r failingReader) Read([]byte) (int, error) { return 0, r.err }
-
-// wireOf rebuilds a request from the journal.
-func wireOf(m *record.Message) (*wireRequest, error) {
-	u, err := url.Parse(m.URL)
-	if err != nil {
-		return nil, err
-	}
-	h := m.Header
-	if h == nil {
-		h = http.Header{}
-	}
-	return &wireRequest{Method: m.Method, URL: u, Host: m.Host, Header: h, Body: m.Body}, nil
-}
-
-// message is the request as the journal keeps it.
-func (w *wireRequest) message() *record.Message {
-	return &record.Message{Method: w.Method, URL: w.URL.String(), Host: w.Host, Header: w.Header, Body: w.Body}
-}
-
-// request builds a new request over the same bytes. GetBody is there for signers;
-// an attempt takes it away before the request goes down.
-func (w *wireRequest) request(ctx context.Context) *http.Request {
-	u := *w.URL
-	r := (&http.Request{
-		Method: w.Method, URL: &u, Host: w.Host, Header: w.Header.Clone(),
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody,
-	}).WithContext(ctx)
-	if r.Header == nil {
-		r.Header = http.Header{}
-	}
-	r.GetBody = func() (io.ReadCloser, error) { return http.NoBody, nil }
-	if len(w.Body) > 0 {
-		r.ContentLength = int64(len(w.Body))
-		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(w.Body)), nil }
-		r.Body, _ = r.GetBody()
-	}
-	return r
 }
 
 // readAll reads a request body of at most max bytes and checks it against the

@@ -12,6 +12,7 @@ import (
 
 	"github.com/idem-go/idem/internal/crash"
 	"github.com/idem-go/idem/internal/tap"
+	"github.com/idem-go/idem/internal/wire"
 )
 
 // tried is what one attempt brought back.
@@ -31,7 +32,7 @@ func (t tried) cut() bool { return t.answer != nil && t.answer.cut != nil }
 type sender interface {
 	// next is the request to send, and whether it goes to the intent's own origin,
 	// which alone gets credentials.
-	next() (w *wireRequest, ours bool)
+	next() (w *wire.Request, ours bool)
 
 	// whyStop is asked when the credentials are in place: fetching a token may have
 	// taken long.
@@ -90,9 +91,9 @@ func (p *pass) attempt(s sender) tried {
 func (p *pass) build(ctx context.Context, s sender) (*http.Request, error) {
 	w, ours := s.next()
 	if ours {
-		p.live.restore(w)
+		p.live.Restore(w)
 	}
-	req := w.request(ctx)
+	req := w.HTTP(ctx)
 	if ours {
 		if err := p.authorize(req); err != nil {
 			return nil, err
@@ -123,7 +124,7 @@ func (p *pass) authorize(req *http.Request) error {
 			return &InvalidError{"Options.Authorize", req.URL.Host, "must not send the request elsewhere"}
 		}
 	}
-	if missing := p.live.missing(&wireRequest{URL: req.URL, Header: req.Header}); len(missing) > 0 && !p.polling {
+	if missing := p.live.Missing(&wire.Request{URL: req.URL, Header: req.Header}); len(missing) > 0 && !p.polling {
 		return fmt.Errorf("%w: %s", ErrCredentials, strings.Join(missing, ", "))
 	}
 	return nil
@@ -132,8 +133,8 @@ func (p *pass) authorize(req *http.Request) error {
 // noteFresh remembers what Authorize added, so that no error shows it: what the hook
 // sets is a credential or a signature, whatever its name.
 func (p *pass) noteFresh(before http.Header, req *http.Request) {
-	_, sent := p.dialect.withhold(&wireRequest{URL: req.URL, Header: req.Header})
-	p.fresh = sent.secrets()
+	_, sent := p.dialect.withhold(&wire.Request{URL: req.URL, Header: req.Header})
+	p.fresh = sent.Secrets()
 	for name, values := range req.Header {
 		if !slices.Equal(values, before[name]) {
 			p.fresh = append(p.fresh, values...)

@@ -238,7 +238,7 @@ func (c *Client) encodeCall(ctx context.Context, batch, codecName string, codec 
 
 // commitCall is the change that creates the call's own entry.
 func (b *batchCall) commitCall() ([]keystore.Change, error) {
-	change, err := b.entries.create(b.head, b.wire.message())
+	change, err := b.entries.create(b.head, b.wire.Message())
 	b.rev = 1
 	return []keystore.Change{change}, err
 }

@@ -106,7 +106,7 @@ func (d *call) commitNew(old *held) error {
 	}
 	var request *record.Message
 	if !d.head.Reserved {
-		request = d.wire.message()
+		request = d.wire.Message()
 	}
 	created, err := d.entries.create(d.head, request)
 	if err != nil {

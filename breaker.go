@@ -1,13 +1,11 @@
 package idem
 
 import (
-	"net"
 	"net/http"
-	"net/url"
-	"strings"
 	"time"
 
 	"github.com/idem-go/idem/internal/limit"
+	"github.com/idem-go/idem/internal/wire"
 )
 
 // BreakerPolicy says when the circuit breaker of an origin opens. It is
@@ -60,7 +58,7 @@ func (p BreakerPolicy) group(req *http.Request) string {
 	if p.Group != nil {
 		return p.Group(req)
 	}
-	return originOf(req.URL)
+	return wire.Origin(req.URL)
 }
 
 // orDefault returns v, or its default if v is zero.
@@ -70,20 +68,4 @@ func orDefault[T comparable](v, byDefault T) T {
 		return byDefault
 	}
 	return v
-}
-
-// originOf returns scheme://host:port in lower case, without the port that the
-// scheme has by default, or "" for no URL.
-func originOf(u *url.URL) string {
-	if u == nil {
-		return ""
-	}
-	scheme, host, port := strings.ToLower(u.Scheme), strings.ToLower(u.Hostname()), u.Port()
-	switch {
-	case port != "" && !(scheme == "http" && port == "80") && !(scheme == "https" && port == "443"):
-		host = net.JoinHostPort(host, port)
-	case strings.Contains(host, ":"): // an IPv6 address
-		host = "[" + host + "]"
-	}
-	return scheme + "://" + host
 }

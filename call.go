@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/internal/crash"
+	"github.com/idem-go/idem/internal/wire"
 )
 
 // call is one driver's pass over one entry.
@@ -74,7 +75,7 @@ func (c *Client) newEntry(in *intent, key Key) (*call, error) {
 		State: StatePending, KeySource: in.source,
 		Method: w.Method, URL: w.URL.String(), Fingerprint: in.sum,
 		Created: now, FirstSent: now, Expires: in.expires, Epoch: sight.Epoch,
-		Dialect: in.dialect.Name, Placement: in.dialect.Placement, Unkeyed: !in.keyed, WireKey: in.dialect.wireForm(key),
+		Dialect: in.dialect.Name, Placement: in.dialect.Placement, Unkeyed: !in.keyed, WireKey: in.dialect.spot().Spell(string(key)),
 		Window: in.dialect.window(), Margin: in.dialect.margin(),
 		WithheldHeaders: in.live.Headers, WithheldParams: in.live.Query,
 		Queued: in.queued, Reserved: in.req == nil, Conditional: conditional(&w), Batch: in.batch, Item: in.item,
@@ -87,7 +88,7 @@ func (c *Client) newEntry(in *intent, key Key) (*call, error) {
 
 // conditional tells a request whose own precondition keeps a late resend from
 // overwriting what came after it (RFC 9110 §13.1).
-func conditional(w *wireRequest) bool {
+func conditional(w *wire.Request) bool {
 	return w.Header.Get("If-Match") != "" || w.Header.Get("If-None-Match") != "" || w.Header.Get("If-Unmodified-Since") != ""
 }
 
@@ -108,13 +109,13 @@ func (d *call) load(f held) error {
 	if err != nil {
 		return err
 	}
-	if d.wire, err = wireOf(m); err != nil {
+	if d.wire, err = wire.RequestOf(m); err != nil {
 		return fmt.Errorf("idem: entry %s: %w: %v", d.head.Key, ErrCorrupt, err)
 	}
 	if d.head.Call != "" {
 		return fmt.Errorf("%w: its call %s carries it", ErrConflict, d.head.Call)
 	}
-	d.live = d.live.expecting(d.head.WithheldHeaders, d.head.WithheldParams)
+	d.live = d.live.Expecting(d.head.WithheldHeaders, d.head.WithheldParams)
 	d.dialect, _ = d.client.opts.Dialect.route(d.wire.Method, d.wire.URL.EscapedPath())
 	if d.head.PollURL != "" {
 		return d.pollAt(d.head.PollURL)
@@ -136,20 +137,20 @@ func (d *call) guard(f func()) {
 }
 
 // next is the request to send now: the intent's, or a poll.
-func (d *call) next() (w *wireRequest, ours bool) {
+func (d *call) next() (w *wire.Request, ours bool) {
 	hop := *d.wire
 	if d.hop != nil {
 		hop.URL = d.hop
 	}
 	if d.polling {
-		hop = wireRequest{Method: http.MethodGet, URL: d.hop, Header: http.Header{}}
+		hop = wire.Request{Method: http.MethodGet, URL: d.hop, Header: http.Header{}}
 		if accept := d.wire.Header.Get("Accept"); accept != "" {
 			hop.Header.Set("Accept", accept)
 		}
 	} else if !d.head.Unkeyed {
 		d.dialect.placeFirstSent(&hop, d.head.FirstSent)
 	}
-	return &hop, originOf(hop.URL) == originOf(d.wire.URL)
+	return &hop, wire.Origin(hop.URL) == wire.Origin(d.wire.URL)
 }
 
 // whyStop tells why nothing may be sent now.
@@ -218,7 +219,7 @@ func (d *call) learn(t tried, v verdict) verdict {
 	case v.fate == FateUnknown:
 		d.before.attempt = true
 	case v.fate == FateDone:
-		d.client.budgets.Refund(originOf(d.wire.URL), time.Now())
+		d.client.budgets.Refund(wire.Origin(d.wire.URL), time.Now())
 	}
 	if v.then == stepInFlight {
 		return d.inFlight(v)

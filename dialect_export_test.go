@@ -1,6 +1,10 @@
 package idem
 
-import "net/http"
+import (
+	"net/http"
+
+	"github.com/idem-go/idem/internal/wire"
+)
 
 // These let presets_test.go, which imports package dialect, see what a preset
 // does with requests and answers.
@@ -9,7 +13,7 @@ func (d Dialect) Route(method, path string) (Dialect, bool) { return d.route(met
 
 // Reading tells which matchers recognise an answer.
 func (d Dialect) Reading(method string, status int, header http.Header, body string) []string {
-	in := &matchInput{Method: method, Status: status, Header: header, Body: []byte(body)}
+	in := &matchInput{Method: method, Status: status, Header: header, Document: wire.Document{Body: []byte(body)}}
 	var reading []string
 	for name, list := range map[string][]Match{
 		"in flight": d.InFlight, "mismatch": d.Mismatch, "already done": d.AlreadyDone,

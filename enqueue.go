@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+
+	"github.com/idem-go/idem/internal/wire"
 )
 
 // Reserve gives a durable key for a call that is made elsewhere: a gRPC call, a
@@ -29,7 +31,7 @@ func (c *Client) Reserve(ctx context.Context, name string, payload []byte) (Key,
 		return "", c.refuse(in, err).failure()
 	}
 	in.sum = sumOf(append([]byte("reserve\x00"), payload...))
-	in.wire = &wireRequest{URL: new(url.URL)}
+	in.wire = &wire.Request{URL: new(url.URL)}
 	return c.reserve(in)
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/idem-go/idem/internal/wire"
 	"github.com/idem-go/idem/keystore"
 )
 
@@ -56,11 +57,11 @@ func (e Entry) Request(ctx context.Context) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := wireOf(m)
+	w, err := wire.RequestOf(m)
 	if err != nil {
 		return nil, fmt.Errorf("idem: entry %s: %w: %v", e.Key, ErrCorrupt, err)
 	}
-	return w.request(ctx), nil
+	return w.HTTP(ctx), nil
 }
 
 // Response returns the stored answer, ErrNotFound where there is none.

@@ -6,6 +6,8 @@ import (
 	"hash"
 	"slices"
 	"strings"
+
+	"github.com/idem-go/idem/internal/wire"
 )
 
 // fingerprintVersion is hashed first. Changing what is hashed, or how, means a
@@ -17,14 +19,14 @@ const fingerprintVersion = "idem/1"
 // the dialect names and the body. It covers neither the key, wherever it stands,
 // nor credentials, so that a request has one fingerprint before and after place
 // and withhold, and an SDK that mints a key for every call repeats itself.
-func (d Dialect) fingerprint(m *wireRequest) [sha256.Size]byte {
+func (d Dialect) fingerprint(m *wire.Request) [sha256.Size]byte {
 	h := sha256.New()
 	hashText(h, fingerprintVersion)
 	hashText(h, m.Method)
 	for _, part := range d.identityOfURL(m) {
 		hashText(h, part)
 	}
-	hashValues(h, headerValues(m.Header, "Content-Type"))
+	hashValues(h, wire.HeaderValues(m.Header, "Content-Type"))
 	names := slices.Clone(d.Headers)
 	for i := range names {
 		names[i] = strings.ToLower(names[i])
@@ -32,14 +34,14 @@ func (d Dialect) fingerprint(m *wireRequest) [sha256.Size]byte {
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
 		hashText(h, name)
-		hashValues(h, headerValues(m.Header, name))
+		hashValues(h, wire.HeaderValues(m.Header, name))
 	}
-	hashText(h, string(d.payload(m)))
+	hashText(h, string(d.spot().Payload(m)))
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
 // identityOfURL returns scheme, host, path, query and overriding host.
-func (d Dialect) identityOfURL(m *wireRequest) []string {
+func (d Dialect) identityOfURL(m *wire.Request) []string {
 	urlHost, host := strings.ToLower(m.URL.Host), strings.ToLower(m.Host)
 	if host == urlHost {
 		host = "" // net/http fills it in
@@ -50,21 +52,8 @@ func (d Dialect) identityOfURL(m *wireRequest) []string {
 	} else if path == "" {
 		path = "/"
 	}
-	query := withoutParams(m.URL.RawQuery, func(name string) bool {
-		return d.Placement == PlaceQuery && name == d.field() || d.secretQuery(name)
-	})
+	query := wire.WithoutParams(m.URL.RawQuery, d.own().NotPayload)
 	return []string{strings.ToLower(m.URL.Scheme), urlHost, path, query, host}
-}
-
-// payload is the body without the key.
-func (d Dialect) payload(m *wireRequest) []byte {
-	switch {
-	case d.Placement == PlaceJSON:
-		return withoutJSON(m.Body, d.field())
-	case d.Placement == PlaceForm && isForm(m):
-		return []byte(withoutParams(string(m.Body), func(name string) bool { return name == d.field() }))
-	}
-	return m.Body
 }
 
 // hashText writes the length first, so that no two lists of parts run together

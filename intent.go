@@ -10,6 +10,9 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/idem-go/idem/internal/secret"
+	"github.com/idem-go/idem/internal/wire"
 )
 
 // keySource tells where an intent's key comes from, on which depends for how long
@@ -45,8 +48,8 @@ type intent struct {
 
 	dialect Dialect
 	keyed   bool
-	wire    *wireRequest // without credentials and, until begin, without the key
-	live    withheld
+	wire    *wire.Request // without credentials and, until begin, without the key
+	live    secret.Withheld
 	sum     []byte
 }
 
@@ -91,7 +94,7 @@ func (in *intent) samePayload(h *head) bool {
 		return false
 	}
 	stored, err := url.Parse(h.URL)
-	return err == nil && originOf(stored) == originOf(in.wire.URL)
+	return err == nil && wire.Origin(stored) == wire.Origin(in.wire.URL)
 }
 
 // fill gives the Result to WithResult's pointer.
@@ -207,7 +210,7 @@ func (c *Client) readPayload(in *intent) error {
 
 // findKey chooses the dialect and takes up the key that an SDK has put into the
 // request.
-func (c *Client) findKey(in *intent, w *wireRequest) error {
+func (c *Client) findKey(in *intent, w *wire.Request) error {
 	in.dialect, in.keyed = c.opts.Dialect.route(w.Method, w.URL.EscapedPath())
 	if in.keyed && !in.read {
 		found, err := in.dialect.find(w)
@@ -229,7 +232,7 @@ func (c *Client) findKey(in *intent, w *wireRequest) error {
 }
 
 // wireFrom copies a request in parts, without what a transport fills in itself.
-func wireFrom(req *http.Request, body []byte) *wireRequest {
+func wireFrom(req *http.Request, body []byte) *wire.Request {
 	u := *req.URL
 	u.Fragment, u.RawFragment = "", ""
 	h := req.Header.Clone()
@@ -241,7 +244,7 @@ func wireFrom(req *http.Request, body []byte) *wireRequest {
 	if method == "" {
 		method = http.MethodGet
 	}
-	w := &wireRequest{Method: method, URL: &u, Header: h, Body: body}
+	w := &wire.Request{Method: method, URL: &u, Header: h, Body: body}
 	if req.Host != "" && req.Host != u.Host {
 		w.Host = req.Host
 	}
@@ -267,12 +270,12 @@ func checkRequest(req *http.Request) error {
 	case req.URL == nil:
 		return &InvalidError{"Request.URL", nil, "must not be nil"}
 	case req.URL.Scheme != "http" && req.URL.Scheme != "https":
-		return &InvalidError{"Request.URL", scrubURL(req.URL), "must be http or https"}
+		return &InvalidError{"Request.URL", secret.URL(req.URL), "must be http or https"}
 	case req.URL.Host == "" || req.URL.Hostname() == "":
-		return &InvalidError{"Request.URL", scrubURL(req.URL), "must have a host"}
+		return &InvalidError{"Request.URL", secret.URL(req.URL), "must have a host"}
 	case req.URL.Opaque != "":
-		return &InvalidError{"Request.URL", scrubURL(&url.URL{Scheme: req.URL.Scheme, Host: req.URL.Host}), "must not be opaque"}
-	case !isToken(req.Method) && req.Method != "" || req.Method == http.MethodConnect:
+		return &InvalidError{"Request.URL", secret.URL(&url.URL{Scheme: req.URL.Scheme, Host: req.URL.Host}), "must not be opaque"}
+	case !wire.IsToken(req.Method) && req.Method != "" || req.Method == http.MethodConnect:
 		return &InvalidError{"Request.Method", req.Method, "must be a method that sends a request"}
 	case req.Host != "" && strings.ContainsAny(req.Host, " \r\n\t/@"):
 		return &InvalidError{"Request.Host", req.Host[strings.LastIndex(req.Host, "@")+1:], "must be a host, without user info"}
@@ -280,7 +283,7 @@ func checkRequest(req *http.Request) error {
 		return &InvalidError{"Request.Trailer", len(req.Trailer), "is not journaled, so it must be empty"}
 	}
 	for name, values := range req.Header {
-		if !isToken(name) {
+		if !wire.IsToken(name) {
 			shown, _, _ := strings.Cut(name, ":") // a whole header line in place of a name
 			return &InvalidError{"Request.Header", shown, "is not a header name"}
 		}
@@ -313,6 +316,6 @@ func (c *Client) skip(in *intent) outcome {
 	if resp != nil {
 		resp.Request = in.req
 	}
-	_, live := in.dialect.withhold(&wireRequest{URL: in.req.URL, Header: in.req.Header})
-	return outcome{skipped: true, resp: resp, why: scrubError(err, live.secrets())}
+	_, live := in.dialect.withhold(&wire.Request{URL: in.req.URL, Header: in.req.Header})
+	return outcome{skipped: true, resp: resp, why: secret.Error(err, live.Secrets())}
 }

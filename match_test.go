@@ -5,12 +5,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/idem-go/idem/internal/wire"
 	"github.com/stretchr/testify/require"
 )
 
 func TestAMatchHoldsIfAllThatIsSetHolds(t *testing.T) {
 	answer := func(body string) *matchInput {
-		return &matchInput{Method: "POST", Status: 409, Body: []byte(body),
+		return &matchInput{Method: "POST", Status: 409, Document: wire.Document{Body: []byte(body)},
 			Header: http.Header{"X-Code": {"Busy", "other"}, "Empty": {""}}}
 	}
 	const body = `{"error":{"code":"in_use","n":704,"f":704.0,"big":12345678901234567890,"ok":true,"nil":null,"list":[1]},
@@ -55,7 +56,7 @@ func TestAMatchHoldsIfAllThatIsSetHolds(t *testing.T) {
 		"no JSON":                      {Match{Path: "error"}, `<html>`, false},
 		"half of JSON":                 {Match{Path: "error"}, `{"error":1`, false},
 		"no body":                      {Match{Path: "error"}, ``, false},
-		"a body that is too long":      {Match{Path: "error"}, `{"error":"` + strings.Repeat("x", maxMatchBody) + `"}`, false},
+		"a body that is too long":      {Match{Path: "error"}, `{"error":"` + strings.Repeat("x", 1<<20) + `"}`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, tc.want, tc.m.matches(answer(tc.body)))
@@ -66,14 +67,50 @@ func TestAMatchHoldsIfAllThatIsSetHolds(t *testing.T) {
 }
 
 func TestTextAtAPathIsFoundForResources(t *testing.T) {
-	m := &matchInput{Body: []byte(`{"links":{"id":"PM1"},"n":7,"o":{}}`)}
+	m := &matchInput{Document: wire.Document{Body: []byte(`{"links":{"id":"PM1"},"n":7,"o":{}}`)}}
 	for path, want := range map[string]string{"links.id": "PM1", "n": "7"} {
-		got, ok := m.lookupText(path)
+		got, ok := m.LookupText(path)
 		require.True(t, ok)
 		require.Equal(t, want, got)
 	}
 	for _, path := range []string{"o", "x"} {
-		_, ok := m.lookupText(path)
+		_, ok := m.LookupText(path)
 		require.False(t, ok)
 	}
+}
+
+func TestTheDialectsOwnHintIsRead(t *testing.T) {
+	stripe := Dialect{ShouldRetry: "Stripe-Should-Retry"}
+	adyen := Dialect{ShouldRetry: "transient-error", SilentStop: true, Shape: Match{Path: "errorCode"}}
+	for name, tc := range map[string]struct {
+		d         Dialect
+		header    string
+		body      string
+		value, ok bool
+	}{
+		"no such hint":                      {Dialect{}, "Should-Retry: true", "", false, false},
+		"retry":                             {stripe, "Stripe-Should-Retry: true", "", true, true},
+		"stop":                              {stripe, "stripe-should-retry: False", "", false, true},
+		"silence":                           {stripe, "", `{"errorCode":"1"}`, false, false},
+		"garbage":                           {stripe, "Stripe-Should-Retry: 1", "", false, false},
+		"silence in an answer of its shape": {adyen, "", `{"errorCode":"704"}`, false, true},
+		"garbage in an answer of its shape": {adyen, "Transient-Error: 1", `{"errorCode":"704"}`, false, true},
+		"silence in somebody else's answer": {adyen, "", `<html>`, false, false},
+		"a word in an answer of its shape":  {adyen, "Transient-Error: true", `{"errorCode":"704"}`, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			value, ok := tc.d.shouldRetry(&matchInput{Status: 500, Header: headerLines(tc.header), Document: wire.Document{Body: []byte(tc.body)}})
+			require.Equal(t, []bool{tc.value, tc.ok}, []bool{value, ok})
+		})
+	}
+}
+
+func headerLines(lines string) http.Header {
+	h := http.Header{}
+	for line := range strings.SplitSeq(lines, "\n") {
+		if name, value, ok := strings.Cut(line, ":"); ok {
+			h.Add(name, strings.TrimPrefix(value, " "))
+		}
+	}
+	return h
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/internal/limit"
+	"github.com/idem-go/idem/internal/secret"
+	"github.com/idem-go/idem/internal/wire"
 )
 
 // pass is one go at one request: it sends, waits and sends again, as long as whoever
@@ -21,12 +23,12 @@ type pass struct {
 	unhook  func()
 	account string // whose credentials hooks are to add; "" if nobody said
 
-	reads   bool         // of a GET or its kin, by which nothing can happen
-	dialect Dialect      // today's
-	wire    *wireRequest // what every attempt sends, key in place
-	live    withheld     // the credentials of today's request
-	fresh   []string     // secrets that Authorize added to the last attempt
-	limit   int64        // how much of an answer is read at once, in bytes
+	reads   bool            // of a GET or its kin, by which nothing can happen
+	dialect Dialect         // today's
+	wire    *wire.Request   // what every attempt sends, key in place
+	live    secret.Withheld // the credentials of today's request
+	fresh   []string        // secrets that Authorize added to the last attempt
+	limit   int64           // how much of an answer is read at once, in bytes
 
 	hop     *url.URL // where the next attempt goes; nil: to the request's own URL
 	polling bool     // the hop is a GET: a poll, or the fetch of a resource
@@ -107,7 +109,7 @@ func (p *pass) keep(t tried, v verdict) {
 
 // admit asks the breaker, and waits for its probe if the caller's deadline allows.
 func (p *pass) admit(fits func(time.Duration) error) (report func(limit.Health), err error) {
-	group := p.client.opts.Breaker.group(p.wire.request(p.hookContext()))
+	group := p.client.opts.Breaker.group(p.wire.HTTP(p.hookContext()))
 	for {
 		report, retryAt, ok := p.client.circuits.Allow(group, time.Now())
 		if ok {
@@ -143,7 +145,7 @@ func (p *pass) nextPause(v verdict, fits func(time.Duration) error) (time.Durati
 }
 
 func (p *pass) mayRetry() bool {
-	return p.client.opts.Retry.NoBudget || p.client.budgets.Take(originOf(p.wire.URL), time.Now())
+	return p.client.opts.Retry.NoBudget || p.client.budgets.Take(wire.Origin(p.wire.URL), time.Now())
 }
 
 // enough marks that the pass ends though its caller would still wait: the last answer
@@ -200,7 +202,7 @@ func (p *pass) hint() (wait time.Duration, hinted bool) {
 	}
 	status := p.answer.status
 	limited := status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
-	return readHint(p.answer.header, limited, time.Now())
+	return wire.ReadHint(p.answer.header, limited, time.Now())
 }
 
 // longestHint keeps a Retry-After in the year 9999 from parking an entry for good,
@@ -228,7 +230,7 @@ func (p *pass) hookContext() context.Context {
 }
 
 func (p *pass) scrub(err error) error {
-	return scrubError(err, append(p.live.secrets(), p.fresh...))
+	return secret.Error(err, append(p.live.Secrets(), p.fresh...))
 }
 
 // info is what Trace hears of an attempt that has no entry.
@@ -266,8 +268,8 @@ func (p *pass) outcome(in *intent, why error) outcome {
 
 // A pass by itself is a sender that nothing but its context stops.
 
-func (p *pass) next() (w *wireRequest, ours bool) {
-	w = new(wireRequest)
+func (p *pass) next() (w *wire.Request, ours bool) {
+	w = new(wire.Request)
 	*w = *p.wire
 	return w, true
 }

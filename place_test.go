@@ -10,12 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/idem-go/idem/internal/wire"
 	"github.com/stretchr/testify/require"
 )
 
 const testKey Key = "0198c5f5-0000-7000-8000-000000000000"
 
-func testRequest(t testing.TB, rawURL, contentType, body string) *wireRequest {
+func testRequest(t testing.TB, rawURL, contentType, body string) *wire.Request {
 	t.Helper()
 	u, err := url.Parse(rawURL)
 	require.NoError(t, err)
@@ -23,7 +24,7 @@ func testRequest(t testing.TB, rawURL, contentType, body string) *wireRequest {
 	if contentType != "" {
 		h.Set("Content-Type", contentType)
 	}
-	return &wireRequest{Method: "POST", URL: u, Header: h, Body: []byte(body)}
+	return &wire.Request{Method: "POST", URL: u, Header: h, Body: []byte(body)}
 }
 
 func TestExactlyOneKeyIsInTheHeaders(t *testing.T) {
@@ -164,14 +165,14 @@ func TestAKeyThatAnSDKPutThereIsFound(t *testing.T) {
 	quoted := Dialect{Placement: PlaceQuotedHeader}
 	inJSON := Dialect{Placement: PlaceJSON, Field: "k"}
 	query := Dialect{Placement: PlaceQuery, Field: "k"}
-	header := func(values ...string) *wireRequest {
+	header := func(values ...string) *wire.Request {
 		m := testRequest(t, "https://a.example/x", "", "")
 		m.Header["idempotency-key"] = values
 		return m
 	}
 	for name, tc := range map[string]struct {
 		d    Dialect
-		m    *wireRequest
+		m    *wire.Request
 		want Key
 		bad  bool
 	}{
@@ -238,35 +239,35 @@ func TestTheFingerprintIsTheSameInEveryRelease(t *testing.T) {
 
 func TestTheFingerprintSeesThePayloadAndNothingElse(t *testing.T) {
 	d := Dialect{Headers: []string{"Stripe-Account"}}
-	base := func() *wireRequest {
+	base := func() *wire.Request {
 		return testRequest(t, "https://a.example/v1/x?b=1&c=2", "application/json", `{"a":1}`)
 	}
 	for name, tc := range map[string]struct {
-		change func(*wireRequest)
+		change func(*wire.Request)
 		same   bool
 	}{
-		"nothing":                       {func(m *wireRequest) {}, true},
-		"the key":                       {func(m *wireRequest) { m.Header.Set("Idempotency-Key", "x") }, true},
-		"another header":                {func(m *wireRequest) { m.Header.Set("User-Agent", "x") }, true},
-		"the credential":                {func(m *wireRequest) { m.Header.Set("Authorization", "x") }, true},
-		"user info":                     {func(m *wireRequest) { m.URL.User = url.UserPassword("u", "p") }, true},
-		"a fragment":                    {func(m *wireRequest) { m.URL.Fragment = "f" }, true},
-		"a credential in the query":     {func(m *wireRequest) { m.URL.RawQuery = "b=1&access_token=s&c=2" }, true},
-		"the host's case":               {func(m *wireRequest) { m.URL.Host = "A.Example" }, true},
-		"the host that net/http writes": {func(m *wireRequest) { m.Host = "a.example" }, true},
-		"a named header's spelling": {func(m *wireRequest) {
+		"nothing":                       {func(m *wire.Request) {}, true},
+		"the key":                       {func(m *wire.Request) { m.Header.Set("Idempotency-Key", "x") }, true},
+		"another header":                {func(m *wire.Request) { m.Header.Set("User-Agent", "x") }, true},
+		"the credential":                {func(m *wire.Request) { m.Header.Set("Authorization", "x") }, true},
+		"user info":                     {func(m *wire.Request) { m.URL.User = url.UserPassword("u", "p") }, true},
+		"a fragment":                    {func(m *wire.Request) { m.URL.Fragment = "f" }, true},
+		"a credential in the query":     {func(m *wire.Request) { m.URL.RawQuery = "b=1&access_token=s&c=2" }, true},
+		"the host's case":               {func(m *wire.Request) { m.URL.Host = "A.Example" }, true},
+		"the host that net/http writes": {func(m *wire.Request) { m.Host = "a.example" }, true},
+		"a named header's spelling": {func(m *wire.Request) {
 			m.Header["stripe-account"] = m.Header["Stripe-Account"]
 		}, true},
-		"the method":                 {func(m *wireRequest) { m.Method = "PATCH" }, false},
-		"the scheme":                 {func(m *wireRequest) { m.URL.Scheme = "http" }, false},
-		"the host":                   {func(m *wireRequest) { m.URL.Host = "b.example" }, false},
-		"an overriding host":         {func(m *wireRequest) { m.Host = "b.example" }, false},
-		"the path":                   {func(m *wireRequest) { m.URL.Path = "/v1/y" }, false},
-		"the order of the query":     {func(m *wireRequest) { m.URL.RawQuery = "c=2&b=1" }, false},
-		"the content type":           {func(m *wireRequest) { m.Header.Set("Content-Type", "text/plain") }, false},
-		"a header the dialect named": {func(m *wireRequest) { m.Header.Set("Stripe-Account", "acct_2") }, false},
-		"the body":                   {func(m *wireRequest) { m.Body = []byte(`{"a":2}`) }, false},
-		"a space in the body":        {func(m *wireRequest) { m.Body = []byte(`{"a": 1}`) }, false},
+		"the method":                 {func(m *wire.Request) { m.Method = "PATCH" }, false},
+		"the scheme":                 {func(m *wire.Request) { m.URL.Scheme = "http" }, false},
+		"the host":                   {func(m *wire.Request) { m.URL.Host = "b.example" }, false},
+		"an overriding host":         {func(m *wire.Request) { m.Host = "b.example" }, false},
+		"the path":                   {func(m *wire.Request) { m.URL.Path = "/v1/y" }, false},
+		"the order of the query":     {func(m *wire.Request) { m.URL.RawQuery = "c=2&b=1" }, false},
+		"the content type":           {func(m *wire.Request) { m.Header.Set("Content-Type", "text/plain") }, false},
+		"a header the dialect named": {func(m *wire.Request) { m.Header.Set("Stripe-Account", "acct_2") }, false},
+		"the body":                   {func(m *wire.Request) { m.Body = []byte(`{"a":2}`) }, false},
+		"a space in the body":        {func(m *wire.Request) { m.Body = []byte(`{"a": 1}`) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := base()
@@ -316,7 +317,7 @@ func TestTakingTheKeyOutOfJSONClosesTheGap(t *testing.T) {
 		"no object":           {"k", `[1]`, `[1]`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, tc.want, string(withoutJSON([]byte(tc.body), tc.path)))
+			require.Equal(t, tc.want, string(wire.WithoutJSON([]byte(tc.body), tc.path)))
 		})
 	}
 }
@@ -332,7 +333,7 @@ func FuzzPlaceJSON(f *testing.F) {
 		if d.validate() != nil || d.checkKey(Key(key)) != nil {
 			return
 		}
-		m := &wireRequest{Method: "POST", URL: &url.URL{Scheme: "https", Host: "a.example"}, Body: bytes.Clone(body)}
+		m := &wire.Request{Method: "POST", URL: &url.URL{Scheme: "https", Host: "a.example"}, Body: bytes.Clone(body)}
 		had, findErr := d.find(m)
 		before := d.fingerprint(m)
 		if err := d.place(m, Key(key)); err != nil {
@@ -353,6 +354,6 @@ func FuzzPlaceJSON(f *testing.F) {
 		if findErr != nil || had != "" || bytes.Contains(body, []byte(`"`+first)) || bytes.Contains(body, []byte(`\`)) {
 			return // something of the path may have been there
 		}
-		require.Equal(t, string(body), string(withoutJSON(m.Body, path)))
+		require.Equal(t, string(body), string(wire.WithoutJSON(m.Body, path)))
 	})
 }

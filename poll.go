@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+
+	"github.com/idem-go/idem/internal/wire"
 )
 
 // startsPoll tells a 202 or a finished job that is to be asked for.
@@ -21,7 +23,7 @@ func (d *call) startPoll() error {
 	if err != nil || d.answer.header.Get("Location") == "" {
 		return d.enough(fmt.Errorf("%w: 202 without a Location to poll", ErrInDoubt))
 	}
-	kept, _ := d.dialect.withhold(&wireRequest{URL: to})
+	kept, _ := d.dialect.withhold(&wire.Request{URL: to})
 	if err := d.save(func(h *head) { h.PollURL = kept.URL.String() }, nil); err != nil {
 		return err
 	}
@@ -52,7 +54,7 @@ func (d *call) judgePoll(t tried) verdict {
 	if t.answer == nil {
 		return verdictLost
 	}
-	in := &matchInput{Method: http.MethodGet, Status: t.answer.status, Header: t.answer.header, Body: t.answer.body}
+	in := &matchInput{Method: http.MethodGet, Status: t.answer.status, Header: t.answer.header, Document: wire.Document{Body: t.answer.body}}
 	switch {
 	case matchAny(d.dialect.InFlight, in):
 		return verdict{row: rowPollInFlight, fate: FateUnknown, then: stepAccepted}
@@ -79,7 +81,7 @@ func (d *call) fetch() (o outcome, over bool) {
 			return d.unsaved(d.outcome(nil), err), true
 		}
 	}
-	to := d.dialect.Resource.locate(conflict.from(d.wire), &matchInput{Status: conflict.status, Header: conflict.header, Body: conflict.body})
+	to := d.dialect.Resource.locate(conflict.from(d.wire), &matchInput{Status: conflict.status, Header: conflict.header, Document: wire.Document{Body: conflict.body}})
 	if to == nil {
 		if !ours {
 			return d.stop(verdict{why: fmt.Errorf("%w: done before, and nothing tells whether for this payload", ErrMismatch)}), true
@@ -99,7 +101,7 @@ func (d *call) fetch() (o outcome, over bool) {
 		}
 		return outcome{}, false
 	}
-	same, compared := sameResource(d.wire.Body, t.answer.body)
+	same, compared := wire.SameScalars(d.wire.Body, t.answer.body)
 	if !same || !compared && !ours {
 		return d.ambiguous(fmt.Errorf("%w: the resource at the provider is another", ErrMismatch), causeOf(ErrMismatch)), true
 	}

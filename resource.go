@@ -1,7 +1,6 @@
 package idem
 
 import (
-	"encoding/json"
 	"net/url"
 	"strings"
 )
@@ -14,7 +13,7 @@ func (r Resource) locate(from *url.URL, in *matchInput) *url.URL {
 	case r.Header != "":
 		target = in.Header.Get(r.Header)
 	case r.Path != "":
-		text, ok := in.lookupText(r.Path)
+		text, ok := in.LookupText(r.Path)
 		if !ok {
 			return nil
 		}
@@ -28,42 +27,4 @@ func (r Resource) locate(from *url.URL, in *matchInput) *url.URL {
 		return nil
 	}
 	return to
-}
-
-// sameResource compares what was asked for with what is there: wherever both have a
-// scalar at the same path, it must be equal. compared tells whether there was one.
-func sameResource(asked, got []byte) (same, compared bool) {
-	var a, b any
-	if json.Unmarshal(asked, &a) != nil || json.Unmarshal(got, &b) != nil {
-		return true, false
-	}
-	return sameValue(a, b)
-}
-
-func sameValue(a, b any) (same, compared bool) {
-	switch a := a.(type) {
-	case map[string]any:
-		object, ok := b.(map[string]any)
-		if !ok {
-			return true, false
-		}
-		same = true
-		for name, v := range a {
-			other, ok := object[name]
-			if !ok {
-				continue
-			}
-			s, c := sameValue(v, other)
-			same, compared = same && s, compared || c
-		}
-		return same, compared
-	case []any, nil:
-		return true, false
-	default:
-		switch b.(type) {
-		case map[string]any, []any, nil:
-			return true, false
-		}
-		return a == b, true
-	}
 }

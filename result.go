@@ -8,6 +8,8 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"github.com/idem-go/idem/internal/wire"
 )
 
 // Fate is what is known of an intent's effect.
@@ -94,7 +96,7 @@ func JSON[T any](resp *http.Response, err error) (T, error) {
 	}
 	body, readErr := io.ReadAll(resp.Body)
 	resp.Body.Close()
-	resp.Body = newBody(body, nil)
+	resp.Body = wire.NewBody(body, nil)
 	fail := func(cause error) error {
 		r, _ := ResultOf(resp)
 		return &Error{Op: "JSON", Intent: r.Intent, Key: r.Key, Attempts: r.Attempts, Fate: r.Fate, RetryAt: r.RetryAt, Response: resp, Err: cause}

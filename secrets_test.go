@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/idem-go/idem/internal/secret"
 	"github.com/stretchr/testify/require"
 )
 
@@ -20,37 +21,49 @@ func TestNamesThatCarryCredentialsAreKnown(t *testing.T) {
 		"OK-ACCESS-KEY", "CB-ACCESS-SIGN", "OK-ACCESS-PASSPHRASE", "X-Session-Id", "X-Shopify-Hmac-Sha256",
 		"Authentication", "X-Authentication", "DD-APPLICATION-KEY", "X-Parse-Master-Key", "X-Master-Key",
 	} {
-		require.True(t, isSecretHeader(name), name)
+		require.True(t, secret.IsHeader(name), name)
 	}
 	for _, name := range []string{
 		"Content-Type", "Accept", "Idempotency-Key", "X-Idempotency-Token", "User-Agent",
 		"Stripe-Account", "Stripe-Version", "X-Request-Id", "X-Amz-Target", "X-Amz-Date", "Date",
 		"X-GCS-Idempotence-Session",
 	} {
-		require.False(t, isSecretHeader(name), name)
+		require.False(t, secret.IsHeader(name), name)
 	}
 	for _, name := range []string{
 		"access_token", "api_key", "apikey", "key", "sig", "signature", "token", "auth", "password",
 		"secret", "client_secret", "X-Amz-Signature", "X-Amz-Credential", "X-Amz-Security-Token",
 		"payment_intent_client_secret", "user[password]", "sessionId", "ACCESS_TOKEN",
 	} {
-		require.True(t, isSecretQuery(name), name)
+		require.True(t, secret.IsQuery(name), name)
 	}
 	for _, name := range []string{"id", "keyword", "page_token", "nextToken", "code", "requestId", "sign_up", "author"} {
-		require.False(t, isSecretQuery(name), name)
+		require.False(t, secret.IsQuery(name), name)
 	}
 }
 
 func TestTheDialectsOwnFieldIsNoCredential(t *testing.T) {
 	header := Dialect{Field: "X-Goog-Gcs-Idempotency-Token"}
 	require.NoError(t, header.validate())
-	require.False(t, header.secretHeader("x-goog-gcs-idempotency-token"))
+	require.False(t, withholdsHeader(t, header, "x-goog-gcs-idempotency-token"))
 	token := Dialect{Field: "X-Request-Token"}
-	require.False(t, token.secretHeader("X-Request-Token"))
-	require.True(t, token.secretHeader("X-Other-Token"))
+	require.False(t, withholdsHeader(t, token, "X-Request-Token"))
+	require.True(t, withholdsHeader(t, token, "X-Other-Token"))
 	query := Dialect{Placement: PlaceQuery, Field: "ClientToken"}
-	require.False(t, query.secretQuery("ClientToken"))
-	require.True(t, Dialect{}.secretQuery("ClientToken"))
+	require.False(t, withholdsParam(t, query, "ClientToken"))
+	require.True(t, withholdsParam(t, Dialect{}, "ClientToken"))
+}
+
+func withholdsHeader(t *testing.T, d Dialect, name string) bool {
+	m := testRequest(t, "https://a.example", "", "")
+	m.Header.Set(name, "v")
+	_, w := d.withhold(m)
+	return len(w.Headers) > 0
+}
+
+func withholdsParam(t *testing.T, d Dialect, name string) bool {
+	_, w := d.withhold(testRequest(t, "https://a.example?"+name+"=v", "", ""))
+	return len(w.Query) > 0
 }
 
 func TestWithholdingTakesSecretsOutAndRestoringPutsThemBack(t *testing.T) {
@@ -68,16 +81,16 @@ func TestWithholdingTakesSecretsOutAndRestoringPutsThemBack(t *testing.T) {
 	require.Equal(t, raw, m.URL.String(), "the request is left as it is")
 	require.Len(t, m.Header, 4)
 	require.Equal(t, Dialect{}.fingerprint(m), Dialect{}.fingerprint(kept))
-	require.Equal(t, []string{"Authorization", "X-Api-Key", "X-Auth-Token", "access_token", "sig"}, w.missing(kept))
+	require.Equal(t, []string{"Authorization", "X-Api-Key", "X-Auth-Token", "access_token", "sig"}, w.Missing(kept))
 	for _, s := range []string{"k-1234", "t-1234", "p@ss", "t k", "s"} {
-		require.Contains(t, w.secrets(), s)
+		require.Contains(t, w.Secrets(), s)
 	}
 
 	u := kept.URL
-	w.restore(kept)
+	w.Restore(kept)
 	require.Equal(t, "b=%7e&access_token=t%20k&a=1&sig=s&access_token=t2", kept.URL.RawQuery)
 	require.Equal(t, "b=%7e&a=1", u.RawQuery)
-	require.Empty(t, w.missing(kept))
+	require.Empty(t, w.Missing(kept))
 	req := &http.Request{Header: kept.Header}
 	name, password, ok := req.BasicAuth()
 	require.True(t, ok)
@@ -89,17 +102,19 @@ func TestAnExplicitAuthorizationWinsOverUserInfo(t *testing.T) {
 	m.Header.Set("Authorization", "Bearer abcd")
 	kept, w := Dialect{}.withhold(m)
 	require.Nil(t, kept.URL.User)
-	w.restore(kept)
+	w.Restore(kept)
 	require.Equal(t, []string{"Bearer abcd"}, kept.Header["Authorization"])
-	require.Contains(t, w.secrets(), "abcd")
+	require.Contains(t, w.Secrets(), "abcd")
 }
 
 func TestARequestWithoutSecretsWithholdsNothing(t *testing.T) {
 	m := testRequest(t, "https://a.example/x?a=1&&b", "", "")
 	kept, w := Dialect{}.withhold(m)
 	require.Equal(t, "a=1&&b", kept.URL.RawQuery)
-	require.Equal(t, withheld{header: http.Header{}}, w)
-	w.restore(kept)
+	require.Empty(t, w.Headers)
+	require.Empty(t, w.Query)
+	require.Empty(t, w.Secrets())
+	w.Restore(kept)
 	require.Equal(t, m, kept)
 }
 
@@ -115,11 +130,11 @@ func TestURLsAreShownWithoutSecrets(t *testing.T) {
 	} {
 		u, err := url.Parse(have)
 		require.NoError(t, err)
-		require.Equal(t, want, scrubURL(u))
-		require.Equal(t, want, scrubURLText(have))
+		require.Equal(t, want, secret.URL(u))
+		require.Equal(t, want, secret.URLText(have))
 	}
-	require.Equal(t, "", scrubURL(nil))
-	require.Equal(t, "REDACTED", scrubURLText("https://u:p%zz@a.example"))
+	require.Equal(t, "", secret.URL(nil))
+	require.Equal(t, "REDACTED", secret.URLText("https://u:p%zz@a.example"))
 }
 
 func TestStoredAnswersHoldNoCredential(t *testing.T) {
@@ -133,7 +148,7 @@ func TestStoredAnswersHoldNoCredential(t *testing.T) {
 		"Wechatpay-Signature": {"proof"},
 		"Idempotent-Replayed": {"true"},
 	}
-	got := scrubHeader(h)
+	got := secret.Header(h)
 	require.Equal(t, http.Header{
 		"Location":            {"/x?token=REDACTED&a=1"},
 		"Link":                {`<https://a.example/2?api_key=REDACTED&page=2>; rel="next", </3?page=3>; rel="last"`},
@@ -161,18 +176,18 @@ func TestErrorsShowNoSecretAndStillUnwrap(t *testing.T) {
 		"a value in an error": {fmt.Errorf("no such key a/b+c and a%%2Fb%%2Bc: %w", cause), []string{"a/b+c"}, "no such key REDACTED and REDACTED: context deadline exceeded"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := scrubError(tc.err, tc.secrets)
+			got := secret.Error(tc.err, tc.secrets)
 			require.Equal(t, tc.want, got.Error())
 			require.ErrorIs(t, got, cause)
 		})
 	}
 	bad := "https://u:hunter22@a.example:x y/"
 	_, err := url.Parse(strings.ToLower(bad))
-	got := scrubError(err, nil)
+	got := secret.Error(err, nil)
 	require.NotContains(t, got.Error(), "hunter22")
 	require.NotContains(t, got.Error(), "x y")
-	require.NoError(t, scrubError(nil, nil))
-	require.Equal(t, cause, scrubError(cause, []string{"1", ""}), "nothing to hide")
+	require.NoError(t, secret.Error(nil, nil))
+	require.Equal(t, cause, secret.Error(cause, []string{"1", ""}), "nothing to hide")
 }
 
 func TestTokenRequestsAreRecognised(t *testing.T) {

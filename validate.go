@@ -9,6 +9,9 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/idem-go/idem/internal/secret"
+	"github.com/idem-go/idem/internal/wire"
 )
 
 // maxDialectName bounds what every entry repeats, in bytes.
@@ -73,7 +76,7 @@ func (d Dialect) validateField(at string) error {
 			return invalid(at+".Field", d.Field, `want a dotted path into the JSON body, "a.b.c"`)
 		}
 	case PlaceQuery, PlaceForm:
-		if field == "" || credentialQuery[strings.ToLower(field)] {
+		if field == "" || secret.IsCredentialQuery(field) {
 			return invalid(at+".Field", d.Field, "want a parameter's name that is not a credential's")
 		}
 	case PlaceNone:
@@ -92,11 +95,11 @@ func (d Dialect) validateField(at string) error {
 // validateHeaderField refuses headers that net/http writes itself, and those
 // that are withheld from the journal.
 func validateHeaderField(at, name string) error {
-	if !isToken(name) {
+	if !wire.IsToken(name) {
 		return invalid(at, name, "not a header name")
 	}
 	lower := strings.ToLower(name)
-	if credentialHeaders[lower] {
+	if secret.IsCredentialHeader(name) {
 		return invalid(at, name, "this header carries a credential")
 	}
 	if framingHeaders[lower] {
@@ -139,7 +142,7 @@ func (d Dialect) validateScope(at string) error {
 		return invalid(at+".Methods", nil, "empty; nil is the default, PlaceNone is no keys")
 	}
 	for i, m := range d.Methods {
-		if !isToken(m) || m != strings.ToUpper(m) {
+		if !wire.IsToken(m) || m != strings.ToUpper(m) {
 			return invalid(fmt.Sprintf("%s.Methods[%d]", at, i), m, "want a method in upper case")
 		}
 	}
@@ -221,10 +224,10 @@ func (m Match) validate(at string) error {
 	if m.Status != 0 && (m.Status < 100 || m.Status > 999) {
 		return invalid(at+".Status", m.Status, "not an HTTP status")
 	}
-	if m.Header != "" && !isToken(m.Header) {
+	if m.Header != "" && !wire.IsToken(m.Header) {
 		return invalid(at+".Header", m.Header, "not a header name")
 	}
-	if m.Method != "" && !isToken(m.Method) {
+	if m.Method != "" && !wire.IsToken(m.Method) {
 		return invalid(at+".Method", m.Method, "not a method")
 	}
 	if m.Path != "" && slices.Contains(strings.Split(m.Path, "."), "") {
@@ -252,7 +255,7 @@ func (r Resource) validate(at string) error {
 	if r.Header != "" && r.Path != "" {
 		return invalid(at, nil, "want one of Header and Path")
 	}
-	if r.Header != "" && !isToken(r.Header) {
+	if r.Header != "" && !wire.IsToken(r.Header) {
 		return invalid(at+".Header", r.Header, "not a header name")
 	}
 	if r.URL == "" {
@@ -268,7 +271,7 @@ func (r Resource) validate(at string) error {
 }
 
 func (d Dialect) validateHeaders(at string) error {
-	if d.ShouldRetry != "" && !isToken(d.ShouldRetry) {
+	if d.ShouldRetry != "" && !wire.IsToken(d.ShouldRetry) {
 		return invalid(at+".ShouldRetry", d.ShouldRetry, "not a header name")
 	}
 	if d.FirstSent != "" {
@@ -278,10 +281,10 @@ func (d Dialect) validateHeaders(at string) error {
 	}
 	for i, name := range d.Headers {
 		field := fmt.Sprintf("%s.Headers[%d]", at, i)
-		if !isToken(name) {
+		if !wire.IsToken(name) {
 			return invalid(field, name, "not a header name")
 		}
-		if isSecretHeader(name) {
+		if secret.IsHeader(name) {
 			return invalid(field, name, "a credential may change between attempts, so it is no payload")
 		}
 		if d.inHeader() && strings.EqualFold(name, d.field()) || strings.EqualFold(name, d.FirstSent) {
@@ -315,14 +318,6 @@ func (d Dialect) checkKey(key Key) error {
 
 func invalid(field string, value any, why string) *InvalidError {
 	return &InvalidError{Field: field, Value: value, Why: why}
-}
-
-// isToken tells whether s can be a header name or a method (RFC 9110 §5.6.2).
-func isToken(s string) bool {
-	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
-		alnum := r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
-		return !alnum && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
-	})
 }
 
 func isControl(r rune) bool { return r < ' ' || r == 0x7f }

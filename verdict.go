@@ -1,6 +1,10 @@
 package idem
 
-import "net/url"
+import (
+	"net/url"
+
+	"github.com/idem-go/idem/internal/wire"
+)
 
 // step is what a call does after a verdict.
 type step uint8
@@ -143,7 +147,7 @@ func (r verdictRow) holds(method string, status int, before bool) bool {
 
 // facts are what the verdict on an attempt depends on, beside its answer.
 type facts struct {
-	request *wireRequest
+	request *wire.Request
 	keyed   bool
 	read    bool // GET, HEAD, OPTIONS: nothing can happen
 	before  bool // an earlier attempt was Unknown, or Done with its result missing
@@ -160,7 +164,7 @@ func judge(d Dialect, f facts, t tried) verdict {
 	if t.answer == nil {
 		return f.afterEarlier(t.instead)
 	}
-	in := &matchInput{Method: f.request.Method, Status: t.answer.status, Header: t.answer.header, Body: t.answer.body}
+	in := &matchInput{Method: f.request.Method, Status: t.answer.status, Header: t.answer.header, Document: wire.Document{Body: t.answer.body}}
 	v, matched := d.matched(f, in)
 	if !matched {
 		v = tableVerdict(f, in)
@@ -317,14 +321,14 @@ func (f facts) ofRead(v verdict) verdict {
 func moved(from *url.URL, location string) bool {
 	to, err := from.Parse(location)
 	return err == nil && location != "" && to.EscapedPath() == from.EscapedPath() && to.RawQuery == from.RawQuery &&
-		originOf(to) != originOf(from)
+		wire.Origin(to) != wire.Origin(from)
 }
 
 // sameOriginLocation returns where a redirect may be followed with the key and
 // the credentials, nil if nowhere.
 func sameOriginLocation(from *url.URL, location string) *url.URL {
 	to, err := from.Parse(location)
-	if err != nil || location == "" || originOf(to) != originOf(from) || to.User != nil {
+	if err != nil || location == "" || wire.Origin(to) != wire.Origin(from) || to.User != nil {
 		return nil
 	}
 	return to

@@ -1,4 +1,6 @@
-package idem
+// Package secret tells credentials by their names, keeps them out of what is journaled,
+// puts them back for an attempt, and takes them out of errors and URLs that people see.
+package secret
 
 import (
 	"encoding/base64"
@@ -8,6 +10,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/idem-go/idem/internal/wire"
 )
 
 // # What is a secret
@@ -73,27 +77,46 @@ func soundsSecret(name string) bool {
 	})
 }
 
-// isSecretHeader and isSecretQuery tell whether a name is a credential's where no
+// IsHeader and IsQuery tell whether a name is a credential's where no
 // dialect exempts it.
-func isSecretHeader(name string) bool {
+func IsHeader(name string) bool {
 	return credentialHeaders[strings.ToLower(name)] || soundsSecret(name)
 }
 
-func isSecretQuery(name string) bool {
+func IsQuery(name string) bool {
 	return credentialQuery[strings.ToLower(name)] || soundsSecret(name)
 }
 
-func (d Dialect) secretHeader(name string) bool {
-	return isSecretHeader(name) && !(d.inHeader() && strings.EqualFold(name, d.field()))
+// IsCredentialHeader and IsCredentialQuery tell the names that carry nothing but a
+// credential, so that nothing else may stand there.
+func IsCredentialHeader(name string) bool { return credentialHeaders[strings.ToLower(name)] }
+
+// IsCredentialQuery is the same for query parameters.
+func IsCredentialQuery(name string) bool { return credentialQuery[strings.ToLower(name)] }
+
+// Own are the names that belong to a dialect, whatever they sound like; "" is none.
+type Own struct {
+	Header, Query string // where the key stands
+	FirstSent     string // the header that dates the intent
 }
 
-func (d Dialect) secretQuery(name string) bool {
-	return isSecretQuery(name) && !(d.Placement == PlaceQuery && name == d.field())
+func (own Own) secretHeader(name string) bool {
+	return IsHeader(name) && !strings.EqualFold(name, own.Header)
 }
 
-// withheld is what was taken out of a request before it is journaled. The names
+func (own Own) secretQuery(name string) bool {
+	return IsQuery(name) && (own.Query == "" || name != own.Query)
+}
+
+// NotPayload tells a query parameter that is no part of what is asked for: the key, or a
+// credential.
+func (own Own) NotPayload(name string) bool {
+	return own.Query != "" && name == own.Query || IsQuery(name)
+}
+
+// Withheld is what was taken out of a request before it is journaled. The names
 // are journaled in its place; the live values stay in memory.
-type withheld struct {
+type Withheld struct {
 	Headers []string // in canonical form, sorted; user info counts as Authorization
 	Query   []string // as they were written, in order, each once
 
@@ -108,15 +131,15 @@ type queryPart struct {
 	text string
 }
 
-// withhold splits a request into what the journal keeps and what it must not. m
+// Withhold splits a request into what the journal keeps and what it must not. m
 // is left as it is; kept shares its body.
-func (d Dialect) withhold(m *wireRequest) (kept *wireRequest, w withheld) {
+func (own Own) Withhold(m *wire.Request) (kept *wire.Request, w Withheld) {
 	u := *m.URL
 	out := *m
 	kept, out.URL, out.Header = &out, &u, http.Header{}
 	w.header = http.Header{}
 	for name, values := range m.Header {
-		if len(values) > 0 && d.secretHeader(name) {
+		if len(values) > 0 && own.secretHeader(name) {
 			w.header[name] = slices.Clone(values)
 			w.Headers = append(w.Headers, textproto.CanonicalMIMEHeaderKey(name))
 		} else {
@@ -133,15 +156,15 @@ func (d Dialect) withhold(m *wireRequest) (kept *wireRequest, w withheld) {
 	slices.Sort(w.Headers)
 	w.Headers = slices.Compact(w.Headers)
 	u.Fragment, u.RawFragment = "", "" // never on the wire
-	w.signed = d.signedHeaders(m)
-	d.withholdQuery(&u, &w)
+	w.signed = own.signedHeaders(m)
+	own.withholdQuery(&u, &w)
 	return kept, w
 }
 
-func (d Dialect) withholdQuery(u *url.URL, w *withheld) {
+func (own Own) withholdQuery(u *url.URL, w *Withheld) {
 	for i, part := range strings.Split(u.RawQuery, "&") {
-		name := paramName(part)
-		if !d.secretQuery(name) {
+		name := wire.ParamName(part)
+		if !own.secretQuery(name) {
 			continue
 		}
 		w.query = append(w.query, queryPart{i, part})
@@ -149,14 +172,14 @@ func (d Dialect) withholdQuery(u *url.URL, w *withheld) {
 			w.Query = append(w.Query, name)
 		}
 	}
-	u.RawQuery = withoutParams(u.RawQuery, d.secretQuery)
+	u.RawQuery = wire.WithoutParams(u.RawQuery, own.secretQuery)
 }
 
 // signedHeaders returns those that an AWS signature (SigV4) names, with the time and
 // the attempt's number among them. They change with the signature, so a resend under
 // another one, made for a later request of the same intent, needs that one's too. The
 // key's own header is not among them.
-func (d Dialect) signedHeaders(m *wireRequest) http.Header {
+func (own Own) signedHeaders(m *wire.Request) http.Header {
 	_, names, aws := strings.Cut(m.Header.Get("Authorization"), "SignedHeaders=")
 	if !aws {
 		return nil
@@ -164,8 +187,8 @@ func (d Dialect) signedHeaders(m *wireRequest) http.Header {
 	names, _, _ = strings.Cut(names, ",")
 	signed := http.Header{}
 	for name := range strings.SplitSeq(names, ";") {
-		key := d.inHeader() && strings.EqualFold(name, d.field()) || strings.EqualFold(name, d.FirstSent)
-		if values := m.Header.Values(name); len(values) > 0 && !key && !d.secretHeader(name) {
+		key := strings.EqualFold(name, own.Header) || strings.EqualFold(name, own.FirstSent)
+		if values := m.Header.Values(name); len(values) > 0 && !key && !own.secretHeader(name) {
 			signed[textproto.CanonicalMIMEHeaderKey(name)] = slices.Clone(values)
 		}
 	}
@@ -178,9 +201,9 @@ func basicAuth(user *url.Userinfo) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password))
 }
 
-// restore puts the live values back, each query parameter where it stood. It
+// Restore puts the live values back, each query parameter where it stood. It
 // writes to m, but not into the URL or header map that m came with.
-func (w withheld) restore(m *wireRequest) {
+func (w Withheld) Restore(m *wire.Request) {
 	if len(w.header) > 0 {
 		h := m.Header.Clone()
 		if h == nil {
@@ -207,17 +230,17 @@ func (w withheld) restore(m *wireRequest) {
 	m.URL = &u
 }
 
-// missing returns the withheld names that m has no value for, so that a resend
+// Missing returns the Withheld names that m has no value for, so that a resend
 // without them is not even tried.
-func (w withheld) missing(m *wireRequest) []string {
+func (w Withheld) Missing(m *wire.Request) []string {
 	var names []string
 	for _, name := range w.Headers {
-		if !slices.ContainsFunc(headerValues(m.Header, name), notEmpty) {
+		if !slices.ContainsFunc(wire.HeaderValues(m.Header, name), notEmpty) {
 			names = append(names, name)
 		}
 	}
 	for _, name := range w.Query {
-		if !slices.ContainsFunc(paramValues(m.URL.RawQuery, name), notEmpty) {
+		if !slices.ContainsFunc(wire.ParamValues(m.URL.RawQuery, name), notEmpty) {
 			names = append(names, name)
 		}
 	}
@@ -226,9 +249,9 @@ func (w withheld) missing(m *wireRequest) []string {
 
 func notEmpty(s string) bool { return s != "" }
 
-// secrets returns the live values for scrubError, also without their scheme
+// Secrets returns the live values for Error, also without their scheme
 // ("Bearer"), and a Basic password on its own.
-func (w withheld) secrets() []string {
+func (w Withheld) Secrets() []string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(w.header)) {
 		for _, v := range w.header[name] {
@@ -246,14 +269,15 @@ func (w withheld) secrets() []string {
 	}
 	for _, p := range w.query {
 		_, value, _ := strings.Cut(p.text, "=")
-		out = append(out, value, paramValue(p.text))
+		out = append(out, value, wire.ParamValue(p.text))
 	}
 	return slices.DeleteFunc(out, func(s string) bool { return s == "" })
 }
 
-// isTokenRequest tells whether the request asks for a token (RFC 6749): its form
-// carries credentials and its answer is one, so it is never an intent.
-func isTokenRequest(m *wireRequest) bool {
-	return m.Method == http.MethodPost && isForm(m) &&
-		slices.ContainsFunc(paramValues(string(m.Body), "grant_type"), notEmpty)
+// Expecting adds the names that the journal withheld from an entry's first request,
+// each of which must stand on every attempt.
+func (w Withheld) Expecting(headers, query []string) Withheld {
+	w.Headers = slices.Compact(slices.Sorted(slices.Values(slices.Concat(w.Headers, headers))))
+	w.Query = slices.Compact(slices.Sorted(slices.Values(slices.Concat(w.Query, query))))
+	return w
 }

@@ -1,4 +1,4 @@
-package idem
+package wire
 
 import (
 	"math"
@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// readHint returns how long the server says to wait before the next try. Of the
+// ReadHint returns how long the server says to wait before the next try. Of the
 // headers in hints the first that makes sense counts; a moment in the past, a
 // negative number and garbage make none. The wait is never negative, and a value
 // too large for a Duration is the largest one.
-func readHint(h http.Header, limited bool, now time.Time) (wait time.Duration, ok bool) {
+func ReadHint(h http.Header, limited bool, now time.Time) (wait time.Duration, ok bool) {
 	for _, hint := range hints {
 		if hint.limit && !limited {
 			continue
 		}
-		for _, v := range headerValues(h, hint.header) {
+		for _, v := range HeaderValues(h, hint.header) {
 			if wait, ok = hint.read(v, now); ok && !hasQuota(h, hint.remaining) {
 				return wait, true
 			}
@@ -50,7 +50,7 @@ func hasQuota(h http.Header, remaining string) bool {
 	if remaining == "" {
 		return false
 	}
-	for _, v := range headerValues(h, remaining) {
+	for _, v := range HeaderValues(h, remaining) {
 		if n, ok := readNumber(v); ok && n > 0 {
 			return true
 		}
@@ -157,18 +157,4 @@ func saturate(n float64, unit time.Duration) time.Duration {
 		return math.MaxInt64
 	}
 	return time.Duration(ns)
-}
-
-// shouldRetry reads the dialect's own hint, the strongest there is. ok is false
-// where the dialect has none or the answer doesn't give it.
-func (d Dialect) shouldRetry(m *matchInput) (value, ok bool) {
-	if d.ShouldRetry == "" {
-		return false, false
-	}
-	for _, v := range headerValues(m.Header, d.ShouldRetry) {
-		if strings.EqualFold(v, "true") || strings.EqualFold(v, "false") {
-			return strings.EqualFold(v, "true"), true
-		}
-	}
-	return false, d.SilentStop && d.Shape.matches(m)
 }

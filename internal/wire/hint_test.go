@@ -1,4 +1,4 @@
-package idem
+package wire
 
 import (
 	"math"
@@ -64,7 +64,7 @@ func TestHintsAreRead(t *testing.T) {
 		"a RateLimit that is none":      {`RateLimit: t=;;,=`, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			wait, ok := readHint(headerLines(tc.header), true, hintNow)
+			wait, ok := ReadHint(headerLines(tc.header), true, hintNow)
 			require.Equal(t, tc.ok, ok)
 			require.Equal(t, tc.want, wait)
 		})
@@ -88,35 +88,9 @@ func FuzzHint(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, v string, now int64) {
 		for _, hint := range hints {
-			wait, ok := readHint(http.Header{hint.header: {v}}, true, time.Unix(now%(1<<40), 0))
+			wait, ok := ReadHint(http.Header{hint.header: {v}}, true, time.Unix(now%(1<<40), 0))
 			require.GreaterOrEqual(t, wait, time.Duration(0))
 			require.True(t, ok || wait == 0)
 		}
 	})
-}
-
-func TestTheDialectsOwnHintIsRead(t *testing.T) {
-	stripe := Dialect{ShouldRetry: "Stripe-Should-Retry"}
-	adyen := Dialect{ShouldRetry: "transient-error", SilentStop: true, Shape: Match{Path: "errorCode"}}
-	for name, tc := range map[string]struct {
-		d         Dialect
-		header    string
-		body      string
-		value, ok bool
-	}{
-		"no such hint":                      {Dialect{}, "Should-Retry: true", "", false, false},
-		"retry":                             {stripe, "Stripe-Should-Retry: true", "", true, true},
-		"stop":                              {stripe, "stripe-should-retry: False", "", false, true},
-		"silence":                           {stripe, "", `{"errorCode":"1"}`, false, false},
-		"garbage":                           {stripe, "Stripe-Should-Retry: 1", "", false, false},
-		"silence in an answer of its shape": {adyen, "", `{"errorCode":"704"}`, false, true},
-		"garbage in an answer of its shape": {adyen, "Transient-Error: 1", `{"errorCode":"704"}`, false, true},
-		"silence in somebody else's answer": {adyen, "", `<html>`, false, false},
-		"a word in an answer of its shape":  {adyen, "Transient-Error: true", `{"errorCode":"704"}`, true, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			value, ok := tc.d.shouldRetry(&matchInput{Status: 500, Header: headerLines(tc.header), Body: []byte(tc.body)})
-			require.Equal(t, []bool{tc.value, tc.ok}, []bool{value, ok})
-		})
-	}
 }

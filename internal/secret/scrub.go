@@ -1,4 +1,4 @@
-package idem
+package secret
 
 import (
 	"errors"
@@ -8,15 +8,17 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/idem-go/idem/internal/wire"
 )
 
 // redacted stands for a secret in whatever people read.
 const redacted = "REDACTED"
 
-// scrubURL returns the URL for errors and logs: without user info, and with
+// URL returns the URL for errors and logs: without user info, and with
 // REDACTED for the values of credentials in query and fragment. Everything else
 // stays as it is written.
-func scrubURL(u *url.URL) string {
+func URL(u *url.URL) string {
 	if u == nil {
 		return ""
 	}
@@ -48,16 +50,16 @@ func scrubParams(query string) string {
 	parts := strings.Split(query, "&")
 	for i, part := range parts {
 		name, value, _ := strings.Cut(part, "=")
-		if value != "" && isSecretQuery(paramName(part)) {
+		if value != "" && IsQuery(wire.ParamName(part)) {
 			parts[i] = name + "=" + redacted
 		}
 	}
 	return strings.Join(parts, "&")
 }
 
-// scrubURLText is scrubURL for text. What can't be parsed is not shown at all,
+// URLText is URL for text. What can't be parsed is not shown at all,
 // since nobody knows which part of it is the password.
-func scrubURLText(s string) string {
+func URLText(s string) string {
 	u, err := url.Parse(s)
 	if err != nil {
 		return redacted
@@ -65,21 +67,21 @@ func scrubURLText(s string) string {
 	if u.User == nil && scrubParams(u.RawQuery) == u.RawQuery && !strings.Contains(u.EscapedFragment(), "=") {
 		return s
 	}
-	return scrubURL(u)
+	return URL(u)
 }
 
-// scrubHeader returns the headers of an answer as they may be stored: without
+// Header returns the headers of an answer as they may be stored: without
 // credentials, and with no secret in the URLs among the values. A signature of
 // the answer stays, for it proves and doesn't open anything.
-func scrubHeader(h http.Header) http.Header {
+func Header(h http.Header) http.Header {
 	out := make(http.Header, len(h))
 	for name, values := range h {
-		if isSecretHeader(name) && !isAnswerSignature(name) {
+		if IsHeader(name) && !isAnswerSignature(name) {
 			continue
 		}
 		values = slices.Clone(values)
 		for i, v := range values {
-			values[i] = scrubHeaderValue(name, v)
+			values[i] = headerValue(name, v)
 		}
 		out[name] = values
 	}
@@ -91,13 +93,13 @@ func isAnswerSignature(name string) bool {
 	return strings.Contains(lower, "signature") || strings.Contains(lower, "hmac")
 }
 
-func scrubHeaderValue(name, value string) string {
+func headerValue(name, value string) string {
 	switch strings.ToLower(name) {
 	case "location", "content-location":
-		return scrubURLText(value) // may be relative
+		return URLText(value) // may be relative
 	case "link":
 		return linkTarget.ReplaceAllStringFunc(value, func(target string) string {
-			return "<" + scrubURLText(target[1:len(target)-1]) + ">"
+			return "<" + URLText(target[1:len(target)-1]) + ">"
 		})
 	}
 	return scrubText(value)
@@ -110,23 +112,23 @@ var (
 
 // scrubText scrubs the absolute URLs in a text.
 func scrubText(s string) string {
-	return urlInText.ReplaceAllStringFunc(s, scrubURLText)
+	return urlInText.ReplaceAllStringFunc(s, URLText)
 }
 
 // minSecret is the shortest value that is looked for in texts, in bytes. Shorter
 // ones are no secrets, and replacing each "1" would leave nothing to read.
 const minSecret = 4
 
-// scrubError returns an error that shows neither the secrets nor the credentials
+// Error returns an error that shows neither the secrets nor the credentials
 // in a URL, and unwraps to err, whose own texts are as they were. A nil err, and
 // one that shows nothing, come back as they are.
-func scrubError(err error, secrets []string) error {
+func Error(err error, secrets []string) error {
 	if err == nil {
 		return nil
 	}
 	text := err.Error()
 	for _, e := range urlErrors(err) {
-		safe := scrubURLText(e.URL)
+		safe := URLText(e.URL)
 		if safe == redacted && e.Err != nil { // the reason quotes a part of the URL
 			text = strings.ReplaceAll(text, e.Err.Error(), "malformed")
 		}

@@ -1,4 +1,4 @@
-package idem
+package wire
 
 import (
 	"bytes"
@@ -13,11 +13,11 @@ import (
 // merge members, and so change what the caller signed or meant. They first ask
 // encoding/json whether the body is valid; the scanner below relies on it.
 
-// setJSON returns the body with the string value at the dotted path and every
+// SetJSON returns the body with the string value at the dotted path and every
 // other byte as it was. Absent members, parents included, become the first of
 // their object; where a member is there twice, each of them is set, for it is
 // the provider's choice which one counts. The value is visible ASCII.
-func setJSON(body []byte, path, value string) ([]byte, error) {
+func SetJSON(body []byte, path, value string) ([]byte, error) {
 	start, err := jsonObject(body)
 	if err != nil {
 		return nil, err
@@ -29,10 +29,10 @@ func setJSON(body []byte, path, value string) ([]byte, error) {
 	return applyEdits(body, edits), nil
 }
 
-// withoutJSON returns the body without the members at the dotted path, and
-// without the objects on the path that are empty, so that it undoes setJSON. A
+// WithoutJSON returns the body without the members at the dotted path, and
+// without the objects on the path that are empty, so that it undoes SetJSON. A
 // body that isn't a JSON object is returned as it is.
-func withoutJSON(body []byte, path string) []byte {
+func WithoutJSON(body []byte, path string) []byte {
 	start, err := jsonObject(body)
 	if err != nil {
 		return body

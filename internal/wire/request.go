@@ -1,0 +1,96 @@
+package wire
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/idem-go/idem/internal/record"
+)
+
+// Request is a request in the parts that are journaled and sent.
+type Request struct {
+	Method string
+	URL    *url.URL
+	Host   string // overrides the URL's host if not empty
+	Header http.Header
+	Body   []byte
+}
+
+// RequestOf rebuilds a request from the journal.
+func RequestOf(m *record.Message) (*Request, error) {
+	u, err := url.Parse(m.URL)
+	if err != nil {
+		return nil, err
+	}
+	h := m.Header
+	if h == nil {
+		h = http.Header{}
+	}
+	return &Request{Method: m.Method, URL: u, Host: m.Host, Header: h, Body: m.Body}, nil
+}
+
+// Message is the request as the journal keeps it.
+func (w *Request) Message() *record.Message {
+	return &record.Message{Method: w.Method, URL: w.URL.String(), Host: w.Host, Header: w.Header, Body: w.Body}
+}
+
+// HTTP builds a new request over the same bytes. GetBody is there for signers;
+// an attempt takes it away before the request goes down.
+func (w *Request) HTTP(ctx context.Context) *http.Request {
+	u := *w.URL
+	r := (&http.Request{
+		Method: w.Method, URL: &u, Host: w.Host, Header: w.Header.Clone(),
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody,
+	}).WithContext(ctx)
+	if r.Header == nil {
+		r.Header = http.Header{}
+	}
+	r.GetBody = func() (io.ReadCloser, error) { return http.NoBody, nil }
+	if len(w.Body) > 0 {
+		r.ContentLength = int64(len(w.Body))
+		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(w.Body)), nil }
+		r.Body, _ = r.GetBody()
+	}
+	return r
+}
+
+// NewBody returns a body that holds b and then gives err, io.EOF if nil.
+func NewBody(b []byte, err error) io.ReadCloser {
+	if err == nil {
+		return io.NopCloser(bytes.NewReader(b))
+	}
+	return io.NopCloser(io.MultiReader(bytes.NewReader(b), failingReader{err}))
+}
+
+type failingReader struct{ err error }
+
+func (r failingReader) Read([]byte) (int, error) { return 0, r.err }
+
+// Origin returns scheme://host:port in lower case, without the port that the
+// scheme has by default, or "" for no URL.
+func Origin(u *url.URL) string {
+	if u == nil {
+		return ""
+	}
+	scheme, host, port := strings.ToLower(u.Scheme), strings.ToLower(u.Hostname()), u.Port()
+	switch {
+	case port != "" && !(scheme == "http" && port == "80") && !(scheme == "https" && port == "443"):
+		host = net.JoinHostPort(host, port)
+	case strings.Contains(host, ":"): // an IPv6 address
+		host = "[" + host + "]"
+	}
+	return scheme + "://" + host
+}
+
+// IsToken tells whether s can be a header name or a method (RFC 9110 §5.6.2).
+func IsToken(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		alnum := r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+		return !alnum && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
+	})
+}
