@@ -38,3 +38,24 @@ func TestTheTestsThatTheBatchDocumentNamesExist(t *testing.T) {
 		require.Contains(t, string(tests), "func "+n[1]+"(t *testing.T)")
 	}
 }
+
+// Documents name source files; they must follow when those move.
+func TestTheFilesThatDocumentsNameExist(t *testing.T) {
+	documents, err := filepath.Glob("docs/*.md")
+	require.NoError(t, err)
+	decisions, err := filepath.Glob("docs/adr/*.md")
+	require.NoError(t, err)
+	documents = append(append(documents, decisions...), "README.md", "CONTRIBUTING.md", "SECURITY.md")
+	fileName := regexp.MustCompile("[`(]([A-Za-z0-9_./-]+\\.go)[`):]")
+	named := 0
+	for _, doc := range documents {
+		text, err := os.ReadFile(doc)
+		require.NoError(t, err)
+		for _, m := range fileName.FindAllStringSubmatch(string(text), -1) {
+			named++
+			_, err := os.Stat(m[1])
+			require.NoError(t, err, "%s names %s", doc, m[1])
+		}
+	}
+	require.Greater(t, named, 10)
+}
