@@ -53,7 +53,11 @@ func TestTheFilesThatDocumentsNameExist(t *testing.T) {
 		require.NoError(t, err)
 		for _, m := range fileName.FindAllStringSubmatch(string(text), -1) {
 			named++
-			_, err := os.Stat(m[1])
+			file := m[1]
+			if strings.HasPrefix(file, "../") {
+				file = filepath.Join(filepath.Dir(doc), file)
+			}
+			_, err := os.Stat(file)
 			require.NoError(t, err, "%s names %s", doc, m[1])
 		}
 	}
