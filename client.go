@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/internal/limit"
+	"github.com/idem-go/idem/internal/record"
 	"github.com/idem-go/idem/internal/tap"
 )
 
@@ -67,7 +68,7 @@ func New(ks Keystore, opts *Options) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{opts: o, ks: ks, base: o.Base, tracer: tracer{o.Trace, o.Logger}, budgets: limit.NewBudgets()}
-	c.entries = &entries{ks: ks, scope: o.Scope, sealer: sealer{seal: o.Seal, unseal: o.Unseal}}
+	c.entries = &entries{ks: ks, scope: o.Scope, seal: record.Sealer{Seal: o.Seal, Unseal: o.Unseal}}
 	c.sweeper = &sweeper{entries: c.entries, tolerance: o.Dialect.margin()}
 	c.life, c.end = context.WithCancelCause(context.Background())
 	if c.base == nil {
@@ -182,6 +183,22 @@ func (d *call) drive() outcome {
 // such calls a name.
 func (c *Client) Transport() http.RoundTripper { return &transport{c} }
 
+// transport is the client under somebody else's SDK.
+type transport struct{ client *Client }
+
+// RoundTrip implements http.RoundTripper. The request is not changed, its body is
+// read and closed.
+func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	return t.client.serve("Transport", req).forTransport()
+}
+
+// CloseIdleConnections lets http.Client.CloseIdleConnections reach Base.
+func (t *transport) CloseIdleConnections() {
+	if b, ok := t.client.base.(interface{ CloseIdleConnections() }); ok {
+		b.CloseIdleConnections()
+	}
+}
+
 // HTTPClient returns an http.Client over Transport that follows no redirects: a
 // followed 302 turns a POST into a GET that looks like success.
 func (c *Client) HTTPClient() *http.Client {
@@ -231,6 +248,15 @@ func (c *Client) within(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	unhook := context.AfterFunc(c.life, func() { cancel(ErrClosed) })
 	return ctx, func() { unhook(); cancel(nil) }
+}
+
+// closedErr is ErrClosed once Close has begun; a context that ends with it may hear of
+// it a moment later.
+func (c *Client) closedErr() error {
+	if c.life.Err() != nil {
+		return ErrClosed
+	}
+	return nil
 }
 
 // endOf tells why ctx ended: errors.Is finds both what ctx says and its cause.

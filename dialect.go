@@ -3,14 +3,12 @@ package idem
 import (
 	"cmp"
 	"net/http"
-	"net/url"
-	"path"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/idem-go/idem/internal/wire"
 )
 
 // Dialect is how one provider takes keys and answers about them. It is plain
@@ -239,37 +237,6 @@ func (d Dialect) covers(method, urlPath string) bool {
 		return false
 	}
 	return d.Paths == nil || slices.ContainsFunc(d.Paths, func(pattern string) bool {
-		return matchPath(pattern, cmp.Or(urlPath, "/"))
+		return wire.MatchPath(pattern, cmp.Or(urlPath, "/"))
 	})
-}
-
-// matchPath is path.Match for escaped paths, with a trailing "/**" that matches
-// everything below. It goes segment by segment, so that an escaped slash in an
-// id doesn't make another path of it.
-func matchPath(pattern, urlPath string) bool {
-	pattern, below := strings.CutSuffix(pattern, "/**")
-	want, have := strings.Split(pattern, "/"), strings.Split(urlPath, "/")
-	if len(have) < len(want) || below != (len(have) > len(want)) {
-		return false
-	}
-	for i, p := range want {
-		if !matchSegment(p, have[i]) {
-			return false
-		}
-	}
-	return true
-}
-
-// matchSegment tries a segment as it is written, where "*" also matches one with
-// an escaped slash, and unescaped.
-func matchSegment(pattern, segment string) bool {
-	if ok, err := path.Match(pattern, segment); ok && err == nil {
-		return true
-	}
-	plain, err := url.PathUnescape(segment)
-	if err != nil {
-		return false
-	}
-	ok, err := path.Match(pattern, plain)
-	return ok && err == nil
 }

@@ -3,6 +3,7 @@ package idem
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"strconv"
 	"time"
@@ -15,7 +16,7 @@ import (
 type entries struct {
 	ks    Keystore
 	scope string
-	sealer
+	seal  record.Sealer
 }
 
 // held is an entry as it stands in the journal.
@@ -76,8 +77,12 @@ func (s *entries) commit(ctx context.Context, changes ...keystore.Change) error 
 
 // record is the record of h, without bodies.
 func (s *entries) record(h *head, rev uint64) (keystore.Record, error) {
-	b, err := s.sealHead(h)
-	rec := keystore.Record{Scope: h.Scope, Key: string(h.Key), Lane: keystore.LaneOpen, Order: h.Created, Rev: rev, Head: b}
+	rec := keystore.Record{Scope: h.Scope, Key: string(h.Key), Lane: keystore.LaneOpen, Order: h.Created, Rev: rev}
+	b, err := h.encode()
+	if err != nil {
+		return rec, err
+	}
+	rec.Head = s.seal.Close(h.Scope, rec.Key, partHead, b)
 	if !h.Freed {
 		rec.Name = storeName(h.Account, h.Intent)
 	}
@@ -90,7 +95,7 @@ func (s *entries) record(h *head, rev uint64) (keystore.Record, error) {
 	case StateAbandoned:
 		rec.Lane = keystore.LaneAbandoned
 	}
-	return rec, err
+	return rec, nil
 }
 
 // ageTime puts an age of the store on the axis by which settled records are ordered.
@@ -147,4 +152,76 @@ func storeName(account, intent string) string {
 		return ""
 	}
 	return strconv.Itoa(len(account)) + ":" + account + intent
+}
+
+// The parts of a record, as named in what Seal authenticates.
+const (
+	partHead     = "head"
+	partRequest  = "request"
+	partResponse = "response"
+)
+
+// open returns what a part of a record holds. Its error names the entry.
+func (s *entries) open(rec keystore.Record, part string, framed []byte) ([]byte, error) {
+	b, err := s.seal.Open(rec.Scope, rec.Key, part, framed)
+	switch {
+	case errors.Is(err, record.ErrSealed):
+		return nil, fmt.Errorf("idem: entry %s: %w", rec.Key, ErrSealed)
+	case err != nil:
+		return nil, fmt.Errorf("idem: entry %s: %w: %v", rec.Key, ErrCorrupt, err)
+	}
+	return b, nil
+}
+
+func (s *entries) openHead(rec keystore.Record) (*head, error) {
+	b, err := s.open(rec, partHead, rec.Head)
+	if err != nil {
+		return nil, err
+	}
+	h, err := decodeHead(b)
+	if err == nil && !h.isOf(rec) {
+		err = errors.New("the head belongs to another record")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("idem: entry %s: %w: %v", rec.Key, ErrCorrupt, err)
+	}
+	return h, nil
+}
+
+// isOf tells whether a head can be the record's.
+func (h *head) isOf(rec keystore.Record) bool {
+	return string(h.Key) == rec.Key && h.Scope == rec.Scope && h.State >= StatePending && h.State <= StateAbandoned
+}
+
+// sealMessage returns the bytes of a request or an answer, for the place in rec that
+// part names.
+func (s *entries) sealMessage(rec keystore.Record, part string, m *record.Message) ([]byte, error) {
+	b, err := record.EncodeMessage(m)
+	if err != nil {
+		return nil, err
+	}
+	return s.seal.Close(rec.Scope, rec.Key, part, b), nil
+}
+
+func (s *entries) openRequest(rec keystore.Record) (*record.Message, error) {
+	return s.openMessage(rec, partRequest, rec.Request)
+}
+
+func (s *entries) openResponse(rec keystore.Record) (*record.Message, error) {
+	return s.openMessage(rec, partResponse, rec.Response)
+}
+
+func (s *entries) openMessage(rec keystore.Record, part string, framed []byte) (*record.Message, error) {
+	if len(framed) == 0 {
+		return nil, fmt.Errorf("idem: entry %s: no %s kept: %w", rec.Key, part, ErrNotFound)
+	}
+	b, err := s.open(rec, part, framed)
+	if err != nil {
+		return nil, err
+	}
+	m, err := record.DecodeMessage(b)
+	if err != nil {
+		return nil, fmt.Errorf("idem: entry %s: %w: %v", rec.Key, ErrCorrupt, err)
+	}
+	return m, nil
 }

@@ -4,11 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"net/http"
-	"net/textproto"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/idem-go/idem/internal/secret"
@@ -124,7 +121,7 @@ func (c *Client) prepare(op string, req *http.Request, closed error) (*intent, e
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
 		in.read = true
 	}
-	if err := checkRequest(req); err != nil {
+	if err := asInvalid(wire.Check(req)); err != nil {
 		// The name or key may hold something all the same. A hook doesn't get a
 		// request without a URL.
 		_ = c.identify(in, func() string {
@@ -188,9 +185,9 @@ func (c *Client) identify(in *intent, name func() string) error {
 // is withheld, the key that an SDK has put there, the fingerprint.
 func (c *Client) readPayload(in *intent) error {
 	body, err := readAll(in.req.Body, in.req.ContentLength, c.opts.MaxBody)
-	w := wireFrom(in.req, body)
+	w := wire.From(in.req, body)
 	if err == nil && isTokenRequest(w) {
-		in.skip, in.req = true, withBody(in.req, body)
+		in.skip, in.req = true, wire.WithBody(in.req, body)
 		return nil
 	}
 	badKey := c.findKey(in, w) // also of a request whose body is bad: the key may hold something
@@ -229,71 +226,6 @@ func (c *Client) findKey(in *intent, w *wire.Request) error {
 		in.key = ""
 	}
 	return err
-}
-
-// wireFrom copies a request in parts, without what a transport fills in itself.
-func wireFrom(req *http.Request, body []byte) *wire.Request {
-	u := *req.URL
-	u.Fragment, u.RawFragment = "", ""
-	h := req.Header.Clone()
-	if h == nil {
-		h = http.Header{}
-	}
-	h.Del("Content-Length")
-	method := req.Method
-	if method == "" {
-		method = http.MethodGet
-	}
-	w := &wire.Request{Method: method, URL: &u, Header: h, Body: body}
-	if req.Host != "" && req.Host != u.Host {
-		w.Host = req.Host
-	}
-	return w
-}
-
-// withBody returns req over a body that was read.
-func withBody(req *http.Request, body []byte) *http.Request {
-	r := req.Clone(req.Context())
-	r.ContentLength = int64(len(body))
-	r.GetBody = nil
-	r.Body = http.NoBody
-	if len(body) > 0 {
-		r.Body = io.NopCloser(bytes.NewReader(body))
-	}
-	return r
-}
-
-// checkRequest refuses what net/http would refuse later, when it is too late to
-// know cheaply that nothing was sent.
-func checkRequest(req *http.Request) error {
-	switch {
-	case req.URL == nil:
-		return &InvalidError{"Request.URL", nil, "must not be nil"}
-	case req.URL.Scheme != "http" && req.URL.Scheme != "https":
-		return &InvalidError{"Request.URL", secret.URL(req.URL), "must be http or https"}
-	case req.URL.Host == "" || req.URL.Hostname() == "":
-		return &InvalidError{"Request.URL", secret.URL(req.URL), "must have a host"}
-	case req.URL.Opaque != "":
-		return &InvalidError{"Request.URL", secret.URL(&url.URL{Scheme: req.URL.Scheme, Host: req.URL.Host}), "must not be opaque"}
-	case !wire.IsToken(req.Method) && req.Method != "" || req.Method == http.MethodConnect:
-		return &InvalidError{"Request.Method", req.Method, "must be a method that sends a request"}
-	case req.Host != "" && strings.ContainsAny(req.Host, " \r\n\t/@"):
-		return &InvalidError{"Request.Host", req.Host[strings.LastIndex(req.Host, "@")+1:], "must be a host, without user info"}
-	case len(req.Trailer) > 0:
-		return &InvalidError{"Request.Trailer", len(req.Trailer), "is not journaled, so it must be empty"}
-	}
-	for name, values := range req.Header {
-		if !wire.IsToken(name) {
-			shown, _, _ := strings.Cut(name, ":") // a whole header line in place of a name
-			return &InvalidError{"Request.Header", shown, "is not a header name"}
-		}
-		for _, v := range values {
-			if strings.ContainsAny(v, "\r\n\x00") {
-				return &InvalidError{"Request.Header." + textproto.CanonicalMIMEHeaderKey(name), nil, "has a value with a line break"}
-			}
-		}
-	}
-	return nil
 }
 
 // refuseSkipped ends a batch item that is to happen once, but whose request would be

@@ -8,11 +8,11 @@ import (
 	"maps"
 	"math"
 	"net/http"
-	"reflect"
 	"slices"
-	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/idem-go/idem/internal/tap"
 )
 
 // Options say how a client works. A nil *Options works, every zero field has a
@@ -164,6 +164,19 @@ func (o *Options) validate() error {
 	return refuseRetrier(o.Base)
 }
 
+func refuseRetrier(base http.RoundTripper) error {
+	if base == nil {
+		return nil
+	}
+	if _, ours := base.(*transport); ours {
+		return &InvalidError{"Options.Base", "idem.Transport", "must not resend by itself"}
+	}
+	if name, why := tap.Fault(base); why != "" {
+		return &InvalidError{"Options.Base", name, why}
+	}
+	return nil
+}
+
 // keepFor is how long a settled entry is kept: an SDK mints a key for each of its
 // calls and asks for it again only while it retries.
 func (o *Options) keepFor(h *head) time.Duration {
@@ -183,41 +196,6 @@ func (d Dialect) longestWindow() time.Duration {
 		}
 	}
 	return longest
-}
-
-// retriers are packages whose RoundTrippers resend by themselves, so that the
-// provider would see sends that were never counted.
-var retriers = []string{
-	"github.com/hashicorp/go-retryablehttp",
-	"github.com/PuerkitoBio/rehttp",
-	"github.com/failsafe-go/failsafe-go/failsafehttp",
-	"github.com/gojek/heimdall",
-	"github.com/sethgrid/pester",
-	"github.com/cristalhq/hedgedhttp",
-	"github.com/ybbus/httpretry",
-	"github.com/gregjones/httpcache", // answers without asking
-}
-
-func refuseRetrier(base http.RoundTripper) error {
-	if base == nil {
-		return nil
-	}
-	if _, ours := base.(*transport); ours {
-		return &InvalidError{"Options.Base", "idem.Transport", "must not resend by itself"}
-	}
-	t := reflect.TypeOf(base)
-	if v := reflect.ValueOf(base); v.Kind() == reflect.Pointer && v.IsNil() {
-		return &InvalidError{"Options.Base", t.String(), "is a nil pointer"}
-	}
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	for _, r := range retriers {
-		if t.PkgPath() == r || strings.HasPrefix(t.PkgPath(), r+"/") {
-			return &InvalidError{"Options.Base", t.String(), "must not resend by itself"}
-		}
-	}
-	return nil
 }
 
 // checkName tells why name can't be an intent's.

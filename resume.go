@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/idem-go/idem/internal/limit"
 	"github.com/idem-go/idem/keystore"
 )
 
@@ -84,14 +85,14 @@ type round struct {
 
 	each  chan struct{} // holds a token while Each runs; a mutex would stop fake clocks
 	epoch uint64        // of the clock, when the pass began
-	pace  pacer
+	pace  limit.Pacer
 }
 
 func (c *Client) newRound(ctx context.Context, op string, o ResumeOptions) *round {
 	if o.Concurrency == 0 {
 		o.Concurrency = defaultConcurrency
 	}
-	return &round{client: c, ctx: ctx, op: op, opts: o, leftNow: map[Key]time.Time{}, each: make(chan struct{}, 1), pace: pacer{rate: o.Rate}}
+	return &round{client: c, ctx: ctx, op: op, opts: o, leftNow: map[Key]time.Time{}, each: make(chan struct{}, 1), pace: limit.Pacer{Rate: o.Rate}}
 }
 
 // run walks oldest first, with as many workers as the options allow. Entries made
@@ -121,11 +122,10 @@ func (p *round) run() (Report, error) {
 	err = p.feed(ctx, work)
 	close(work)
 	workers.Wait()
-	if err == nil {
-		err = p.err
-	}
-	if err == nil {
-		err = endOf(ctx)
+	for _, e := range []error{p.err, p.client.closedErr(), endOf(ctx)} {
+		if err == nil {
+			err = e
+		}
 	}
 	return p.report, err
 }
@@ -181,7 +181,7 @@ func (p *round) drive(ctx context.Context, rec keystore.Record, cancel context.C
 		p.stays(e.Key)
 		return
 	}
-	if !p.pace.wait(ctx) {
+	if !p.pace.Wait(ctx) {
 		return
 	}
 	if h.Codec != "" {
@@ -261,36 +261,6 @@ func (p *round) callEach(e Entry, err error) {
 	p.each <- struct{}{}
 	defer func() { <-p.each }()
 	p.opts.Each(e, err)
-}
-
-// pacer spaces out the entries that are begun.
-type pacer struct {
-	rate float64
-
-	mu   sync.Mutex
-	next time.Time // guarded by mu
-}
-
-func (p *pacer) wait(ctx context.Context) bool {
-	if p.rate == 0 {
-		return ctx.Err() == nil
-	}
-	p.mu.Lock()
-	now := time.Now()
-	pause := p.next.Sub(now)
-	p.next = now.Add(max(pause, 0) + time.Duration(float64(time.Second)/p.rate))
-	p.mu.Unlock()
-	if pause <= 0 {
-		return ctx.Err() == nil
-	}
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // errDriven means that another call drives the entry.

@@ -2,8 +2,11 @@ package idem
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/idem-go/idem/keystore"
 )
 
 // Run delivers what Enqueue took and resumes what was left, until ctx ends; then it
@@ -92,4 +95,45 @@ func (p *round) untilNext() time.Duration {
 		return runInterval
 	}
 	return min(max(p.next.Sub(wallClock()), time.Millisecond), runInterval)
+}
+
+// tellAll tells the Settled hook what it hasn't taken yet.
+func (c *Client) tellAll(ctx context.Context) error {
+	if c.opts.Settled == nil {
+		return nil
+	}
+	for rec, err := range c.entries.scan(ctx, keystore.LaneUntold, time.Time{}) {
+		if errors.Is(err, ErrCorrupt) {
+			continue
+		}
+		if err != nil {
+			if endOf(ctx) != nil {
+				return nil
+			}
+			return err
+		}
+		h, err := c.entries.openHead(rec)
+		if err != nil {
+			continue
+		}
+		// It may have been told, or proven Done, since it was scanned.
+		if d, _, err := c.hold("Settled", ctx, h, false); err == nil {
+			d.tell()
+			d.release()
+		}
+	}
+	return nil
+}
+
+// tell calls the Settled hook for the entry. If the hook takes it, that is written
+// down; a failure to write is met again, for the hook must bear repetition.
+func (d *call) tell() {
+	hook := d.client.opts.Settled
+	if !d.head.Untold || hook == nil || d.ctx.Err() != nil {
+		return
+	}
+	if hook(d.hookContext(), d.entries.entry(d.head)) != nil {
+		return
+	}
+	_ = d.save(func(h *head) { h.Untold = false }, nil)
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -150,24 +149,8 @@ func (d Dialect) validateScope(at string) error {
 		return invalid(at+".Paths", nil, "empty; nil is every path, PlaceNone is no keys")
 	}
 	for i, p := range d.Paths {
-		if err := validatePattern(fmt.Sprintf("%s.Paths[%d]", at, i), p); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func validatePattern(at, pattern string) error {
-	trunk := strings.TrimSuffix(pattern, "/**")
-	if !strings.HasPrefix(pattern, "/") {
-		return invalid(at, pattern, `want a pattern that begins with "/"`)
-	}
-	if strings.Contains(trunk, "**") {
-		return invalid(at, pattern, `"**" stands only at the end, behind a "/"`)
-	}
-	for segment := range strings.SplitSeq(trunk, "/") {
-		if _, err := path.Match(segment, ""); err != nil {
-			return invalid(at, pattern, "want a pattern of path.Match")
+		if fault := wire.PatternFault(p); fault != "" {
+			return invalid(fmt.Sprintf("%s.Paths[%d]", at, i), p, fault)
 		}
 	}
 	return nil

@@ -1,8 +1,6 @@
 package idem
 
 import (
-	"net/url"
-
 	"github.com/idem-go/idem/internal/wire"
 )
 
@@ -237,11 +235,11 @@ func (d Dialect) refine(v verdict, f facts, a *answer) verdict {
 			v.fate = FateUnknown
 		}
 	case rowMoved:
-		if moved(a.from(f.request), a.header.Get("Location")) {
+		if wire.Moved(a.from(f.request), a.header.Get("Location")) {
 			v.fate, v.then = FateNotDone, stepSettle
 		}
 	case rowRepeat:
-		to := sameOriginLocation(a.from(f.request), a.header.Get("Location"))
+		to := wire.SameOrigin(a.from(f.request), a.header.Get("Location"))
 		if to == nil || f.keyed && d.Placement == PlaceQuery && to.Query().Get(d.Field) != f.request.URL.Query().Get(d.Field) {
 			v.then = stepSettle
 		}
@@ -314,22 +312,4 @@ func (f facts) ofRead(v verdict) verdict {
 		v.then = stepSettle
 	}
 	return v
-}
-
-// moved tells whether location is the same path and query elsewhere: the server
-// then didn't look at the request.
-func moved(from *url.URL, location string) bool {
-	to, err := from.Parse(location)
-	return err == nil && location != "" && to.EscapedPath() == from.EscapedPath() && to.RawQuery == from.RawQuery &&
-		wire.Origin(to) != wire.Origin(from)
-}
-
-// sameOriginLocation returns where a redirect may be followed with the key and
-// the credentials, nil if nowhere.
-func sameOriginLocation(from *url.URL, location string) *url.URL {
-	to, err := from.Parse(location)
-	if err != nil || location == "" || wire.Origin(to) != wire.Origin(from) || to.User != nil {
-		return nil
-	}
-	return to
 }

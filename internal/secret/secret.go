@@ -108,10 +108,13 @@ func (own Own) secretQuery(name string) bool {
 	return IsQuery(name) && (own.Query == "" || name != own.Query)
 }
 
-// NotPayload tells a query parameter that is no part of what is asked for: the key, or a
-// credential.
-func (own Own) NotPayload(name string) bool {
-	return own.Query != "" && name == own.Query || IsQuery(name)
+// IsPayload tells a query parameter that is part of what is asked for: neither the key
+// nor a credential.
+func (own Own) IsPayload(param string) bool {
+	if own.Query != "" && param == own.Query {
+		return false
+	}
+	return !IsQuery(param)
 }
 
 // Withheld is what was taken out of a request before it is journaled. The names

@@ -94,3 +94,35 @@ func IsToken(s string) bool {
 		return !alnum && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
 	})
 }
+
+// From copies a request in parts, without what a transport fills in itself.
+func From(req *http.Request, body []byte) *Request {
+	u := *req.URL
+	u.Fragment, u.RawFragment = "", ""
+	h := req.Header.Clone()
+	if h == nil {
+		h = http.Header{}
+	}
+	h.Del("Content-Length")
+	method := req.Method
+	if method == "" {
+		method = http.MethodGet
+	}
+	w := &Request{Method: method, URL: &u, Header: h, Body: body}
+	if req.Host != "" && req.Host != u.Host {
+		w.Host = req.Host
+	}
+	return w
+}
+
+// WithBody returns req over a body that was read.
+func WithBody(req *http.Request, body []byte) *http.Request {
+	r := req.Clone(req.Context())
+	r.ContentLength = int64(len(body))
+	r.GetBody = nil
+	r.Body = http.NoBody
+	if len(body) > 0 {
+		r.Body = io.NopCloser(bytes.NewReader(body))
+	}
+	return r
+}

@@ -1,4 +1,4 @@
-package idem
+package wire
 
 import (
 	"crypto/sha256"
@@ -6,42 +6,40 @@ import (
 	"hash"
 	"slices"
 	"strings"
-
-	"github.com/idem-go/idem/internal/wire"
 )
 
 // fingerprintVersion is hashed first. Changing what is hashed, or how, means a
 // new version beside the old one, for entries outlive releases.
 const fingerprintVersion = "idem/1"
 
-// fingerprint is what makes two requests the same intent. It covers the method,
+// Fingerprint is what makes two requests the same intent. It covers the method,
 // the URL, a host that overrides the URL's, the content type, the headers that
-// the dialect names and the body. It covers neither the key, wherever it stands,
+// are named and the body. It covers neither the key, wherever it stands,
 // nor credentials, so that a request has one fingerprint before and after place
 // and withhold, and an SDK that mints a key for every call repeats itself.
-func (d Dialect) fingerprint(m *wire.Request) [sha256.Size]byte {
+func (m *Request) Fingerprint(key Spot, isPayload func(param string) bool, headers []string) [sha256.Size]byte {
 	h := sha256.New()
 	hashText(h, fingerprintVersion)
 	hashText(h, m.Method)
-	for _, part := range d.identityOfURL(m) {
+	for _, part := range m.identity(isPayload) {
 		hashText(h, part)
 	}
-	hashValues(h, wire.HeaderValues(m.Header, "Content-Type"))
-	names := slices.Clone(d.Headers)
+	hashValues(h, HeaderValues(m.Header, "Content-Type"))
+	names := slices.Clone(headers)
 	for i := range names {
 		names[i] = strings.ToLower(names[i])
 	}
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
 		hashText(h, name)
-		hashValues(h, wire.HeaderValues(m.Header, name))
+		hashValues(h, HeaderValues(m.Header, name))
 	}
-	hashText(h, string(d.spot().Payload(m)))
+	hashText(h, string(key.Payload(m)))
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// identityOfURL returns scheme, host, path, query and overriding host.
-func (d Dialect) identityOfURL(m *wire.Request) []string {
+// identity returns scheme, host, path, query and overriding host.
+func (m *Request) identity(isPayload func(param string) bool) []string {
 	urlHost, host := strings.ToLower(m.URL.Host), strings.ToLower(m.Host)
 	if host == urlHost {
 		host = "" // net/http fills it in
@@ -52,7 +50,7 @@ func (d Dialect) identityOfURL(m *wire.Request) []string {
 	} else if path == "" {
 		path = "/"
 	}
-	query := wire.WithoutParams(m.URL.RawQuery, d.own().NotPayload)
+	query := WithoutParams(m.URL.RawQuery, func(name string) bool { return !isPayload(name) })
 	return []string{strings.ToLower(m.URL.Scheme), urlHost, path, query, host}
 }
 
@@ -72,9 +70,4 @@ func hashValues(h hash.Hash, values []string) {
 	for _, v := range values {
 		hashText(h, v)
 	}
-}
-
-func sumOf(b []byte) []byte {
-	sum := sha256.Sum256(b)
-	return sum[:]
 }
