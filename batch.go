@@ -113,7 +113,7 @@ func (c *Client) Batch(ctx context.Context, b Batch) iter.Seq2[ItemResult, error
 		leave, err := c.enter()
 		defer leave()
 		if err == nil {
-			err = c.checkBatch(&b)
+			err = b.prepare(c.opts.Codecs)
 		}
 		if err != nil {
 			yield(ItemResult{}, &Error{Op: "Batch", Intent: b.Name, Err: err})
@@ -124,8 +124,8 @@ func (c *Client) Batch(ctx context.Context, b Batch) iter.Seq2[ItemResult, error
 	}
 }
 
-// checkBatch checks b, which is a copy, and fills its defaults.
-func (c *Client) checkBatch(b *Batch) error {
+// prepare checks b, which is a copy, and fills its defaults.
+func (b *Batch) prepare(codecs map[string]BatchCodec) error {
 	switch {
 	case b.Name == "" || len(b.Name) > maxBatchName || !utf8.ValidString(b.Name):
 		return &InvalidError{"Batch.Name", b.Name, "must be 1 to 200 bytes of UTF-8"}
@@ -133,7 +133,7 @@ func (c *Client) checkBatch(b *Batch) error {
 		return &InvalidError{"Batch.Items", nil, "must not be nil"}
 	case b.Codec == "" && b.Request == nil:
 		return &InvalidError{"Batch.Request", nil, "must not be nil without a codec"}
-	case b.Codec != "" && c.opts.Codecs[b.Codec] == nil:
+	case b.Codec != "" && codecs[b.Codec] == nil:
 		return &InvalidError{"Batch.Codec", b.Codec, "must be registered in Options.Codecs"}
 	case b.MaxItems < 0:
 		return &InvalidError{"Batch.MaxItems", b.MaxItems, "must not be negative"}
@@ -144,7 +144,7 @@ func (c *Client) checkBatch(b *Batch) error {
 	if b.Codec == "" {
 		b.MaxItems = 1
 	}
-	if c, limited := c.opts.Codecs[b.Codec].(interface{ MaxItems() int }); limited && c.MaxItems() > 0 {
+	if c, limited := codecs[b.Codec].(interface{ MaxItems() int }); limited && c.MaxItems() > 0 {
 		b.MaxItems = min(b.MaxItems, c.MaxItems())
 	}
 	b.Concurrency = orDefault(b.Concurrency, defaultBatchCalls)

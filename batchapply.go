@@ -110,7 +110,7 @@ func (b *batchCall) successor(plans []itemPlan, fresh bool) (*batchCall, []keyst
 	if len(items) == 0 {
 		return nil, nil, nil
 	}
-	n, err := b.client.encodeCall(b.batchContext(), b.head.Batch, b.head.Codec, b.codec, items)
+	n, err := encodeCall(b.client, b.batchContext(), b.head.Batch, b.head.Codec, b.codec, items)
 	if err != nil && !isStoreError(err) {
 		strand(plans, err)
 		return nil, nil, nil
@@ -123,7 +123,7 @@ func (b *batchCall) successor(plans []itemPlan, fresh bool) (*batchCall, []keyst
 		n.head.FirstSent, n.head.Epoch = first, b.head.Epoch // a call's window is its oldest item's
 	}
 	if n.asked > 0 {
-		n.head.RetryAt, n.head.RetryEpoch = n.retryAfter(n.asked), n.epoch()
+		n.head.RetryAt, n.head.RetryEpoch = n.retryAfter(n.asked), n.epoch(n.ctx)
 	}
 	changes, err := n.commitCall()
 	if err == nil {
@@ -264,7 +264,7 @@ func (b *batchCall) tellOf(item *head, rev uint64) {
 	d := b.client.newCall(b.op, b.ctx)
 	defer d.end()
 	d.head, d.rev, d.account = item, rev, item.Account
-	d.tell()
+	d.client.tell(d)
 }
 
 // endItems are the changes that go with the call's own end: its items withdrawn with

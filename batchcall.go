@@ -165,7 +165,7 @@ func (r *batchRun) newCall(items []newItem) (*batchCall, error) {
 		}
 		keyed[i] = KeyedItem{it.Item, r.freeKey(in, it.ID, parent)}
 	}
-	d, err := c.encodeCall(r.itemContext(), r.batch.Name, r.batch.Codec, r.codec, keyed)
+	d, err := encodeCall(c, r.itemContext(), r.batch.Name, r.batch.Codec, r.codec, keyed)
 	if err != nil {
 		return nil, err
 	}
@@ -205,7 +205,7 @@ func (r *batchRun) newCall(items []newItem) (*batchCall, error) {
 }
 
 // encodeCall makes the pass for a call over items, its bytes fixed, nothing written.
-func (c *Client) encodeCall(ctx context.Context, batch, codecName string, codec BatchCodec, items []KeyedItem) (*batchCall, error) {
+func encodeCall(c *Client, ctx context.Context, batch, codecName string, codec BatchCodec, items []KeyedItem) (*batchCall, error) {
 	req, err := codec.Encode(belowContext{ctx}, slices.Clone(items)) // a codec may sort what it is given
 	if err == nil && req == nil {
 		err = &InvalidError{"BatchCodec.Encode", nil, "returned no request"}

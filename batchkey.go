@@ -10,7 +10,7 @@ import (
 // refusal, and a forgotten one, get the next key, which is derived from the last.
 // The namespaces can't meet: that of a first key has a colon, that of a next one is
 // a UUID.
-func (c *Client) itemKey(account, batch, id string, parent Key) Key {
+func itemKey(c *Client, account, batch, id string, parent Key) Key {
 	space := strconv.Itoa(len(c.opts.Scope)) + ":" + c.opts.Scope + account
 	if parent != "" {
 		space = string(parent)
@@ -28,7 +28,7 @@ func (c *Client) itemKey(account, batch, id string, parent Key) Key {
 // what was forgotten is not to be mistaken for what is new.
 func (r *batchRun) freeKey(in *intent, id string, parent Key) Key {
 	for {
-		key := r.client.itemKey(in.account, r.batch.Name, id, parent)
+		key := itemKey(r.client, in.account, r.batch.Name, id, parent)
 		f, err := r.client.entries.byKey(r.ctx, key)
 		if err != nil || !f.head.Freed {
 			return key // a failure is met again by the commit

@@ -98,7 +98,7 @@ func (r *batchRun) continueCall(key Key) (end chainEnd, drove bool, err error) {
 	}
 	d.in = &intent{op: "Batch", ctx: r.itemContext(), account: f.head.Account}
 	var b *batchCall
-	d.guard(func() { b, err = d.loadCall(f) })
+	d.guard(func() { b, err = loadCall(d, f) })
 	if err != nil {
 		d.release()
 		return end, false, gone(err)
@@ -117,7 +117,7 @@ func gone(err error) error {
 }
 
 // loadCall takes a call and its items over from the journal.
-func (d *call) loadCall(f held) (*batchCall, error) {
+func loadCall(d *call, f held) (*batchCall, error) {
 	if err := d.load(f); err != nil {
 		return nil, err
 	}
@@ -126,20 +126,20 @@ func (d *call) loadCall(f held) (*batchCall, error) {
 		why := "has no codec of this name, so that the call's answer can't be read"
 		return nil, &InvalidError{"Options.Codecs", d.head.Codec, why}
 	}
-	return d.loadItems(codec)
+	return loadItems(d, codec)
 }
 
 // carry loads a call's items, if the entry is one, so that they end with it.
-func (d *call) carry() error {
+func carry(d *call) error {
 	if d.head.Codec == "" {
 		return nil
 	}
-	_, err := d.loadItems(nil)
+	_, err := loadItems(d, nil)
 	return err
 }
 
 // loadItems reads a call's items.
-func (d *call) loadItems(codec BatchCodec) (*batchCall, error) {
+func loadItems(d *call, codec BatchCodec) (*batchCall, error) {
 	var items []KeyedItem
 	told := map[Key]bool{}
 	for _, key := range d.head.Items {
@@ -173,7 +173,7 @@ func (p *round) resumeCall(ctx context.Context, h *head) error {
 	if err != nil {
 		return err
 	}
-	b, err := d.loadCall(f)
+	b, err := loadCall(d, f)
 	if err != nil {
 		d.release()
 		return err

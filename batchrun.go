@@ -229,10 +229,7 @@ func (r *batchRun) progress() {
 // intentOf is what the journal is asked for an item.
 func (r *batchRun) intentOf(it Item) *intent {
 	c := r.client
-	account, perCall := AccountFrom(r.ctx)
-	if !perCall {
-		account = c.opts.Account
-	}
+	account, perCall := c.opts.accountOf(r.ctx)
 	return &intent{
 		op: "Batch", ctx: r.itemContext(), req: noRequest, name: ItemName(r.batch.Name, it.ID),
 		account: account, perCall: perCall, sum: itemSum(r.batch.Codec, it.Body),

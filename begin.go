@@ -158,14 +158,14 @@ func (in *intent) mint(old *held) Key {
 // mayCreate keeps an intent from the journal that must not or can't be sent.
 func (c *Client) mayCreate(in *intent) error {
 	if !in.named() { // first: what is in doubt is so whatever else is wrong
-		if err := c.inDoubt(in); err != nil {
+		if err := c.entries.inDoubt(in); err != nil {
 			return err
 		}
 	}
 	if err := endOf(in.ctx); err != nil {
 		return err
 	}
-	if !in.expires.IsZero() && !wallClock().Before(in.expires) {
+	if passed(in.expires) {
 		return ErrExpired
 	}
 	return nil

@@ -46,7 +46,8 @@ type ending interface {
 }
 
 func (c *Client) newCall(op string, ctx context.Context) *call {
-	d := &call{pass: c.newPass(op, ctx), hold: hold{entries: c.entries, tracer: c.tracer, writes: context.WithoutCancel(ctx)}}
+	d := &call{pass: newPass(c, op, ctx), hold: hold{entries: c.entries, tracer: c.tracer, writes: context.WithoutCancel(ctx)}}
+	d.bounds.clock = c.sweeper
 	d.ends = d
 	return d
 }
@@ -69,7 +70,8 @@ func (c *Client) newEntry(in *intent, key Key) (*call, error) {
 		return nil, &storeError{err}
 	}
 	d := c.newCall(in.op, in.ctx)
-	d.in, d.dialect, d.live, d.wire, d.account = in, in.dialect, in.live, &w, in.account
+	d.serves(in)
+	d.wire, d.account = &w, in.account
 	d.head = &head{
 		Key: key, Scope: c.opts.Scope, Intent: in.name, Account: in.account, AccountPerCall: in.perCall,
 		State: StatePending, KeySource: in.source,
@@ -94,7 +96,8 @@ func conditional(w *wire.Request) bool {
 
 // serves binds the call to the request of a caller, whose credentials it takes.
 func (d *call) serves(in *intent) {
-	d.in, d.live, d.dialect = in, in.live, in.dialect
+	d.in, d.live, d.dialect, d.bounds.expires = in, in.live, in.dialect, in.expires
+	d.bounds.under(in.dialect)
 }
 
 // load takes over what the journal has, under the claim.
@@ -103,6 +106,7 @@ func (d *call) load(f held) error {
 	d.before.attempt = !d.head.FirstSent.IsZero() || d.head.Fate == FateDone
 	if d.head.Reserved {
 		d.dialect = d.client.opts.Dialect
+		d.bounds.under(d.dialect)
 		return nil
 	}
 	m, err := d.entries.openRequest(f.rec)
@@ -117,6 +121,7 @@ func (d *call) load(f held) error {
 	}
 	d.live = d.live.Expecting(d.head.WithheldHeaders, d.head.WithheldParams)
 	d.dialect, _ = d.client.opts.Dialect.route(d.wire.Method, d.wire.URL.EscapedPath())
+	d.bounds.under(d.dialect)
 	if d.head.PollURL != "" {
 		return d.pollAt(d.head.PollURL)
 	}
@@ -128,7 +133,7 @@ func (d *call) guard(f func()) {
 	ended := false
 	defer func() {
 		if !ended {
-			d.leaveDoubt(&outcome{})
+			d.entries.leaveDoubt(d.in, d.head.Key, &outcome{})
 			d.release()
 		}
 	}()
@@ -167,8 +172,67 @@ func (d *call) whyStop() error {
 	if d.before.attempt && !d.resendable() {
 		return ErrUnkeyed
 	}
-	return d.windowClosed()
+	return d.windowClosed(d.ctx)
 }
+
+// honourRetryAt keeps a wait that the provider asked an earlier pass for.
+func (d *call) honourRetryAt() error {
+	if d.background || !d.waits(d.ctx, d.head) {
+		return nil
+	}
+	d.retryAt = d.head.RetryAt
+	wait := d.retryAt.Sub(wallClock())
+	if wait > d.client.opts.Retry.maxRetryAfter() {
+		return d.waitTooLong()
+	}
+	if err := d.fits(wait); err != nil {
+		return err
+	}
+	if err := d.sleep(wait); err != nil {
+		return err // the time stays: whoever comes next keeps it
+	}
+	d.retryAt = time.Time{}
+	return nil
+}
+
+// attemptTime is the attempt's own limit, cut at the end of the window: a byte that
+// left later could act again.
+func (d *call) attemptTime() time.Duration {
+	limit := d.pass.attemptTime()
+	if end, ends := d.windowEnd(); ends {
+		limit = min(limit, max(end.Sub(wallClock()), 0))
+	}
+	return limit
+}
+
+// fits tells whether a wait ends while there is still something to wait for.
+func (d *call) fits(wait time.Duration) error {
+	if err := d.pass.fits(wait); err != nil {
+		return err
+	}
+	next := wallClock().Add(wait)
+	if end := d.expires(); !end.IsZero() && !next.Before(end) {
+		return fmt.Errorf("%w before the next attempt is due", ErrExpired)
+	}
+	if end, ends := d.windowEnd(); ends && !next.Before(end) {
+		return fmt.Errorf("%w: the next attempt is due after the window", ErrExhausted)
+	}
+	return nil
+}
+
+// resendable tells whether a request that may have been processed may be sent again:
+// under its key; or without one while its own caller waits, if it is idempotent by HTTP
+// (RFC 9110 §9.2.2); later only if its own precondition guards what came since. ADR 5
+// has the reasons.
+func (d *call) resendable() bool {
+	if !d.head.Unkeyed || d.head.Conditional {
+		return true
+	}
+	return d.wire.Idempotent() && d.tries > 0 && !d.background
+}
+
+// expired is the hold's: a pass by itself never expires.
+func (d *call) expired() error { return d.hold.expired() }
 
 // markSent makes the first send durable before it can happen. A new entry of Do is
 // created with it.
@@ -177,7 +241,7 @@ func (d *call) markSent() error {
 		return nil
 	}
 	now := wallClock()
-	sight, err := d.client.sweeper.sight(d.ctx, now)
+	sight, err := d.bounds.clock.sight(d.ctx, now)
 	if err != nil {
 		return &storeError{err}
 	}
@@ -198,7 +262,7 @@ func (d *call) judge(t tried) verdict {
 func (d *call) facts() facts {
 	return facts{
 		request: d.wire, keyed: !d.head.Unkeyed, before: d.before.attempt, done: d.head.Fate == FateDone,
-		minted: d.head.KeySource == keyMinted, keyFirst: d.dialect.KeyFirst, again: d.againNow(),
+		minted: d.head.KeySource == keyMinted, keyFirst: d.dialect.KeyFirst, again: d.resendable(),
 	}
 }
 

@@ -122,7 +122,7 @@ func (c *Client) serveIntent(in *intent, err error) outcome {
 		return o // recalled, mismatched, in doubt, …
 	}
 	defer d.release()
-	defer d.leaveDoubt(&o)
+	defer func() { c.entries.leaveDoubt(in, d.head.Key, &o) }()
 	o = d.drive()
 	return o
 }

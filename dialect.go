@@ -240,3 +240,14 @@ func (d Dialect) covers(method, urlPath string) bool {
 		return wire.MatchPath(pattern, cmp.Or(urlPath, "/"))
 	})
 }
+
+// longestWindow is the longest finite window among d and its routes.
+func (d Dialect) longestWindow() time.Duration {
+	longest := time.Duration(0)
+	for _, r := range append([]Dialect{d}, d.Routes...) {
+		if w := r.window(); w != Forever {
+			longest = max(longest, w)
+		}
+	}
+	return longest
+}

@@ -48,9 +48,9 @@ func clearDoubt(key Key) {
 }
 
 // doubt is how the request of in would be known if it were left Unknown.
-func (c *Client) doubt(in *intent) doubt {
-	d := doubt{store: c.ks, scope: c.opts.Scope, account: in.account, sum: string(in.sum)}
-	if journal, ok := c.ks.(interface{ Path() string }); ok {
+func (s *entries) doubt(in *intent) doubt {
+	d := doubt{store: s.ks, scope: s.scope, account: in.account, sum: string(in.sum)}
+	if journal, ok := s.ks.(interface{ Path() string }); ok {
 		d.store = journal.Path()
 	}
 	return d
@@ -58,9 +58,9 @@ func (c *Client) doubt(in *intent) doubt {
 
 // inDoubt refuses an anonymous request equal to one that this process left Unknown:
 // it is most likely the same, sent again by a loop around us.
-func (c *Client) inDoubt(in *intent) error {
-	for _, key := range doubtsOf(c.doubt(in)) {
-		f, err := c.entries.byKey(in.ctx, key)
+func (s *entries) inDoubt(in *intent) error {
+	for _, key := range doubtsOf(s.doubt(in)) {
+		f, err := s.byKey(in.ctx, key)
 		switch {
 		case errors.Is(err, ErrNotFound): // withdrawn since
 			clearDoubt(key)
@@ -79,13 +79,14 @@ func (c *Client) inDoubt(in *intent) error {
 // without its result, so that an equal one isn't sent under another key. The doubt
 // ends when WithKey has continued it to its end. It runs deferred: also a panic
 // leaves Unknown.
-func (d *call) leaveDoubt(o *outcome) {
-	anonymous := !d.in.named()
-	if anonymous && !o.final && o.fate != FateNotDone {
-		setDoubt(d.client.doubt(d.in), d.head.Key)
-	}
-	if !anonymous && o.final {
-		clearDoubt(d.head.Key)
+func (s *entries) leaveDoubt(in *intent, key Key, o *outcome) {
+	switch {
+	case in.named():
+		if o.final {
+			clearDoubt(key)
+		}
+	case !o.final && o.fate != FateNotDone:
+		setDoubt(s.doubt(in), key)
 	}
 }
 

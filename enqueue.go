@@ -95,7 +95,7 @@ func (c *Client) reservable(in *intent, f held) error {
 	defer d.end()
 	d.serves(in)
 	d.head = f.head
-	return d.windowClosed()
+	return d.windowClosed(d.ctx)
 }
 
 // Enqueue makes a request durable now, for Run to deliver. No order is promised. A

@@ -19,6 +19,7 @@ type hold struct {
 	claim   keystore.Claim // nil until taken
 	head    *head
 	rev     uint64
+	bounds  bounds
 	writes  context.Context // the caller's, for values alone: what was sent is written down whatever its cancel
 
 	// riders says what becomes of a batch's items when the call that carries them ends:
@@ -28,69 +29,6 @@ type hold struct {
 
 // claimKey is the key by which an entry is claimed: an item's driver is its call's.
 func (h *head) claimKey() Key { return cmp.Or(h.Call, h.Key) }
-
-// take claims an entry for the pass, which ends with the claim. A call that comes back
-// from below, out of a hook of the call that drives the entry, would wait for itself.
-func (d *call) take(key Key, wait bool) error {
-	scope := d.client.opts.Scope
-	id := strconv.Itoa(len(scope)) + ":" + scope + string(key)
-	if slices.Contains(driving(d.ctx), id) {
-		return fmt.Errorf("%w: the call was made from within the one that drives the entry", ErrConflict)
-	}
-	claim, err := d.client.ks.Claim(d.ctx, id, wait)
-	if err != nil {
-		return cmp.Or(endOf(d.ctx), err)
-	}
-	d.claim = claim
-	d.endWith(claim.Lost())
-	d.ctx = withDriving(d.ctx, id)
-	return nil
-}
-
-// endWith ends the pass when its claim is lost, in stores where that can happen.
-func (p *pass) endWith(lost <-chan struct{}) {
-	if lost == nil {
-		return
-	}
-	ctx, cancel := context.WithCancelCause(p.ctx)
-	p.ctx = ctx
-	go func() {
-		select {
-		case <-lost:
-			cancel(fmt.Errorf("%w: the claim was lost", ErrConflict))
-		case <-ctx.Done():
-		}
-	}()
-}
-
-// hold claims the entry of h, with its bodies, and reads it again, for it may have
-// changed while somebody else had the claim. Without wait a claim that somebody has is
-// ErrConflict, as is an item that went into another call meanwhile.
-func (c *Client) hold(op string, ctx context.Context, h *head, wait bool) (*call, held, error) {
-	d := c.newCall(op, ctx)
-	var f held
-	err := d.take(h.claimKey(), wait)
-	if err == nil {
-		f, err = c.entries.whole(ctx, h.Key)
-	}
-	if err == nil && f.head.claimKey() != h.claimKey() {
-		err = fmt.Errorf("%w: another call carries it now", ErrConflict)
-	}
-	if err != nil {
-		d.release()
-		return nil, f, err
-	}
-	d.head, d.rev = f.head, f.rec.Rev
-	return d, f, nil
-}
-
-// release gives the entry to the next driver.
-func (d *call) release() {
-	if d.claim != nil {
-		d.claim.Release()
-	}
-	d.end()
-}
 
 // alone tells an entry that carries no items.
 func (o *hold) alone() bool { return o.riders == nil }
@@ -172,4 +110,51 @@ func (o *hold) finish(change func(*head)) error {
 	change(&h)
 	o.head = &h
 	return nil
+}
+
+// hold claims the entry of h, with its bodies, and reads it again, for it may have
+// changed while somebody else had the claim. Without wait a claim that somebody has is
+// ErrConflict, as is an item that went into another call meanwhile.
+func (c *Client) hold(op string, ctx context.Context, h *head, wait bool) (*call, held, error) {
+	d := c.newCall(op, ctx)
+	var f held
+	err := d.take(h.claimKey(), wait)
+	if err == nil {
+		f, err = c.entries.whole(ctx, h.Key)
+	}
+	if err == nil && f.head.claimKey() != h.claimKey() {
+		err = fmt.Errorf("%w: another call carries it now", ErrConflict)
+	}
+	if err != nil {
+		d.release()
+		return nil, f, err
+	}
+	d.head, d.rev = f.head, f.rec.Rev
+	return d, f, nil
+}
+
+// take claims an entry for the pass, which ends with the claim. A call that comes back
+// from below, out of a hook of the call that drives the entry, would wait for itself.
+func (d *call) take(key Key, wait bool) error {
+	scope := d.client.opts.Scope
+	id := strconv.Itoa(len(scope)) + ":" + scope + string(key)
+	if slices.Contains(driving(d.ctx), id) {
+		return fmt.Errorf("%w: the call was made from within the one that drives the entry", ErrConflict)
+	}
+	claim, err := d.client.ks.Claim(d.ctx, id, wait)
+	if err != nil {
+		return cmp.Or(endOf(d.ctx), err)
+	}
+	d.claim = claim
+	d.endWith(claim.Lost())
+	d.ctx = withDriving(d.ctx, id)
+	return nil
+}
+
+// release gives the entry to the next driver.
+func (d *call) release() {
+	if d.claim != nil {
+		d.claim.Release()
+	}
+	d.end()
 }

@@ -34,7 +34,7 @@ func join(c *Client) (*hub, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for other := range h.clients {
-		if err := c.agrees(other); err != nil {
+		if err := agree(&c.opts, &other.opts); err != nil {
 			return nil, err
 		}
 	}
@@ -43,9 +43,8 @@ func join(c *Client) (*hub, error) {
 	return h, nil
 }
 
-// agrees keeps one client from resuming another's entries with its own credentials.
-func (c *Client) agrees(other *Client) error {
-	mine, theirs := c.opts, other.opts
+// agree keeps one client from resuming another's entries with its own credentials.
+func agree(mine, theirs *Options) error {
 	switch {
 	case mine.Scope == "" || theirs.Scope == "":
 		return &InvalidError{"Options.Scope", mine.Scope, "must not be empty where clients share a keystore"}

@@ -56,11 +56,6 @@ func (in *intent) named() bool { return in.name != "" || in.key != "" }
 // mayHave tells whether the request may be the entry's: same account, no other
 // name, no other key, same payload.
 func (in *intent) mayHave(h *head) error {
-	holder := fmt.Sprintf("%s %s", h.Method, h.URL)
-	if h.Reserved {
-		holder = "a reservation"
-	}
-	same := in.samePayload(h)
 	byName := in.name != "" && in.name == h.Intent
 	switch {
 	case h.Codec != "":
@@ -68,15 +63,29 @@ func (in *intent) mayHave(h *head) error {
 	case h.Account != "" && h.Account != in.account:
 		return fmt.Errorf("%w: the key belongs to account %q", ErrAccountChanged, h.Account)
 	case in.name != "" && h.Intent != "" && !byName:
-		return fmt.Errorf("%w: the key belongs to the intent %q, %s", ErrMismatch, h.Intent, holder)
-	case !same && byName && in.key != h.Key && h.settledNotDone():
-		return nil // a changed payload may follow what is NotDone
-	case in.given != "" && in.given != h.Key && byName:
-		return fmt.Errorf("%w: the name has another key and holds %s", ErrMismatch, holder)
-	case !same && h.State != StateAbandoned:
-		return fmt.Errorf("%w: it holds %s", ErrMismatch, holder)
+		return fmt.Errorf("%w: the key belongs to the intent %q, %s", ErrMismatch, h.Intent, h.holder())
+	}
+	same := in.samePayload(h)
+	if byName {
+		if !same && h.settledNotDone() && in.key != h.Key {
+			return nil // a changed payload may follow what is NotDone
+		}
+		if in.given != "" && in.given != h.Key {
+			return fmt.Errorf("%w: the name has another key and holds %s", ErrMismatch, h.holder())
+		}
+	}
+	if !same && h.State != StateAbandoned {
+		return fmt.Errorf("%w: it holds %s", ErrMismatch, h.holder())
 	}
 	return nil
+}
+
+// holder is what a mismatch says of the entry.
+func (h *head) holder() string {
+	if h.Reserved {
+		return "a reservation"
+	}
+	return h.Method + " " + h.URL
 }
 
 // samePayload compares fingerprints, unless the caller wants the stored payload of
@@ -153,10 +162,7 @@ func (c *Client) identify(in *intent, name func() string) error {
 	if key, ok := in.ctx.Value(keyKey).(Key); ok { // first: it may hold something though the name is bad
 		in.given, in.key, in.source = key, key, keyCaller
 	}
-	in.account, in.perCall = AccountFrom(in.ctx)
-	if !in.perCall {
-		in.account = c.opts.Account
-	}
+	in.account, in.perCall = c.opts.accountOf(in.ctx)
 	if item, ok := in.ctx.Value(itemKeyKey).(itemIntent); ok {
 		in.name, in.derive, in.batch, in.item = item.name, item.key, item.batch, item.item
 		in.expires, _ = in.ctx.Value(expiryKey).(time.Time)

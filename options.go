@@ -128,32 +128,52 @@ func (o *Options) withDefaults() (Options, error) {
 }
 
 func (o *Options) validate() error {
-	if err := o.Dialect.validate(); err != nil {
-		return err
+	checks := []func() error{
+		o.Dialect.validate, o.Retry.validate, o.Breaker.validate,
+		func() error { return o.Resume.validate("Options.Resume") },
+		o.validateNames, o.validateLimits, o.validateCodecs,
+		func() error { return refuseRetrier(o.Base) },
 	}
-	if err := o.Retry.validate(); err != nil {
-		return err
+	for _, check := range checks {
+		if err := check(); err != nil {
+			return err
+		}
 	}
-	if err := o.Breaker.validate(); err != nil {
-		return err
-	}
-	if err := o.Resume.validate("Options.Resume"); err != nil {
-		return err
-	}
-	switch {
-	case len(o.Scope) > maxScope || !utf8.ValidString(o.Scope):
+	return nil
+}
+
+func (o *Options) validateNames() error {
+	if !isText(o.Scope, maxScope) {
 		return &InvalidError{"Options.Scope", o.Scope, "must be UTF-8 of at most 255 bytes"}
-	case len(o.Account) > maxScope || !utf8.ValidString(o.Account):
+	}
+	if !isText(o.Account, maxScope) {
 		return &InvalidError{"Options.Account", o.Account, "must be UTF-8 of at most 255 bytes"}
-	case o.MaxBody < 0:
-		return &InvalidError{"Options.MaxBody", o.MaxBody, "must not be negative"}
-	case o.MaxResult < 0:
-		return &InvalidError{"Options.MaxResult", o.MaxResult, "must not be negative"}
-	case o.Keep < 0:
-		return &InvalidError{"Options.Keep", o.Keep, "must not be negative"}
-	case o.Keep > 0 && o.Keep < o.Dialect.longestWindow():
-		return &InvalidError{"Options.Keep", o.Keep, fmt.Sprintf("must be at least the window of %v, or a name could be forgotten while its key still counts", o.Dialect.longestWindow())}
-	case slices.Contains(o.Unseal, nil):
+	}
+	return nil
+}
+
+// isText tells UTF-8 of at most so many bytes.
+func isText(s string, limit int) bool { return len(s) <= limit && utf8.ValidString(s) }
+
+func (o *Options) validateLimits() error {
+	for _, limit := range []struct {
+		field string
+		value int64
+	}{{"MaxBody", o.MaxBody}, {"MaxResult", o.MaxResult}, {"Keep", int64(o.Keep)}} {
+		if limit.value < 0 {
+			return &InvalidError{"Options." + limit.field, limit.value, "must not be negative"}
+		}
+	}
+	window := o.Dialect.longestWindow()
+	if o.Keep > 0 && o.Keep < window {
+		why := fmt.Sprintf("must be at least the window of %v, or a name could be forgotten while its key still counts", window)
+		return &InvalidError{"Options.Keep", o.Keep, why}
+	}
+	return nil
+}
+
+func (o *Options) validateCodecs() error {
+	if slices.Contains(o.Unseal, nil) {
 		return &InvalidError{"Options.Unseal", nil, "has a nil seal"}
 	}
 	for name, codec := range o.Codecs {
@@ -161,7 +181,7 @@ func (o *Options) validate() error {
 			return &InvalidError{"Options.Codecs", name, "needs a name and a codec"}
 		}
 	}
-	return refuseRetrier(o.Base)
+	return nil
 }
 
 func refuseRetrier(base http.RoundTripper) error {
@@ -187,20 +207,9 @@ func (o *Options) keepFor(h *head) time.Duration {
 	return o.Keep
 }
 
-// longestWindow is the longest finite window among d and its routes.
-func (d Dialect) longestWindow() time.Duration {
-	longest := time.Duration(0)
-	for _, r := range append([]Dialect{d}, d.Routes...) {
-		if w := r.window(); w != Forever {
-			longest = max(longest, w)
-		}
-	}
-	return longest
-}
-
 // checkName tells why name can't be an intent's.
 func checkName(name string) error {
-	if name == "" || len(name) > maxName || !utf8.ValidString(name) {
+	if name == "" || !isText(name, maxName) {
 		return &InvalidError{"Intent", name, "must be 1 to 512 bytes of UTF-8"}
 	}
 	return nil

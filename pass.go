@@ -47,7 +47,7 @@ type pass struct {
 	cutSum  []byte // of a body that looked cut: the same again is whole
 }
 
-func (c *Client) newPass(op string, ctx context.Context) pass {
+func newPass(c *Client, op string, ctx context.Context) pass {
 	p := pass{client: c, op: op, parent: ctx, limit: c.opts.MaxResult, delays: c.opts.Retry.delays(), began: time.Now()}
 	p.ctx, p.unhook = c.within(ctx)
 	return p
@@ -65,6 +65,22 @@ func (p *pass) end() {
 	p.unhook()
 }
 
+// endWith ends the pass when its claim is lost, in stores where that can happen.
+func (p *pass) endWith(lost <-chan struct{}) {
+	if lost == nil {
+		return
+	}
+	ctx, cancel := context.WithCancelCause(p.ctx)
+	p.ctx = ctx
+	go func() {
+		select {
+		case <-lost:
+			cancel(fmt.Errorf("%w: the claim was lost", ErrConflict))
+		case <-ctx.Done():
+		}
+	}()
+}
+
 // try makes one attempt and judges it. The breaker hears of every attempt that it let
 // through, also if Base or a hook panics.
 func (p *pass) try(s sender, judge func(tried) verdict, report func(limit.Health)) (tried, verdict) {
@@ -75,6 +91,7 @@ func (p *pass) try(s sender, judge func(tried) verdict, report func(limit.Health
 		return t, verdict{}
 	}
 	t.elapsed = time.Since(began)
+	p.tries++
 	v := judge(t)
 	if t.cut() && p.ctx.Err() != nil {
 		v.failing = false // the caller's end cut it, which says nothing about the provider
@@ -91,7 +108,6 @@ func (p *pass) try(s sender, judge func(tried) verdict, report func(limit.Health
 
 // keep takes in what an attempt brought.
 func (p *pass) keep(t tried, v verdict) {
-	p.tries++
 	p.last, p.lastErr, p.verdict = t.answer != nil, t.err, v
 	p.retryAt = time.Time{}
 	if !p.polling {
@@ -283,7 +299,7 @@ func (p *pass) attemptTime() time.Duration { return p.client.opts.Retry.attemptT
 // serveRead sends a GET or its kin: with retries and the breaker, but without key or
 // entry, for nothing can happen by it.
 func (c *Client) serveRead(in *intent) outcome {
-	p := c.newPass(in.op, in.ctx)
+	p := newPass(c, in.op, in.ctx)
 	defer p.end()
 	p.dialect, p.live, p.wire, p.account = in.dialect, in.live, in.wire, in.account
 	p.reads = true

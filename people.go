@@ -92,7 +92,8 @@ func (c *Client) findFor(ctx context.Context, op, name string, key Key) (held, f
 	}
 	var f held
 	if err == nil {
-		in := &intent{ctx: ctx, name: name, key: key, account: c.accountOf(ctx)}
+		account, _ := c.opts.accountOf(ctx)
+		in := &intent{ctx: ctx, name: name, key: key, account: account}
 		if _, err = c.sweeper.sight(ctx, wallClock()); err == nil {
 			f, err = c.entries.find(in)
 		}
@@ -103,11 +104,12 @@ func (c *Client) findFor(ctx context.Context, op, name string, key Key) (held, f
 	return f, leave, err
 }
 
-func (c *Client) accountOf(ctx context.Context) string {
-	if account, given := AccountFrom(ctx); given {
-		return account
+// accountOf is the account of a call, and whether the call itself gave it.
+func (o *Options) accountOf(ctx context.Context) (account string, perCall bool) {
+	if account, perCall = AccountFrom(ctx); perCall {
+		return account, true
 	}
-	return c.opts.Account
+	return o.Account, false
 }
 
 // Settle writes down what a person or a webhook found out, with the answer that
@@ -139,7 +141,7 @@ func (c *Client) Settle(ctx context.Context, key Key, found Finding) error {
 			return o.why
 		}
 		// A doubt stays: whoever repeats the request has not heard of this.
-		d.tell()
+		c.tell(d)
 		return nil
 	})
 }
@@ -172,7 +174,7 @@ func (c *Client) Abandon(ctx context.Context, key Key, why string) error {
 		if d.head.Call != "" {
 			return fmt.Errorf("%w: its call %s carries it: abandon that", ErrConflict, d.head.Call)
 		}
-		if err := d.carry(); err != nil {
+		if err := carry(d); err != nil {
 			return err
 		}
 		if err := d.finish(func(h *head) { h.abandon(why) }); err != nil {

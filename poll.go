@@ -54,7 +54,7 @@ func (d *call) judgePoll(t tried) verdict {
 	if t.answer == nil {
 		return verdictLost
 	}
-	in := &matchInput{Method: http.MethodGet, Status: t.answer.status, Header: t.answer.header, Document: wire.Document{Body: t.answer.body}}
+	in := t.answer.toMatch(http.MethodGet)
 	switch {
 	case matchAny(d.dialect.InFlight, in):
 		return verdict{row: rowPollInFlight, fate: FateUnknown, then: stepAccepted}
@@ -63,49 +63,62 @@ func (d *call) judgePoll(t tried) verdict {
 	case t.answer.cut != nil:
 		return verdictLost
 	}
-	for _, r := range pollTable {
-		if r.holds(in.Method, in.Status, true) {
-			return verdict{row: r.row, fate: r.fate, then: r.then, failing: in.Status >= 500}
-		}
-	}
-	panic("idem: internal error: the poll table has no row for everything else")
+	v := tableVerdict(pollTable, in, true)
+	v.failing = in.Status >= 500
+	return v
 }
 
 // fetch gets the resource that an AlreadyDone answer speaks of. over is false if
 // the call should go on and try again.
 func (d *call) fetch() (o outcome, over bool) {
 	conflict := d.answer
-	ours := !d.head.Foreign && (d.before.attempt || d.head.KeySource == keyMinted)
-	if foreign := !ours; foreign != d.head.Foreign { // once sent, only this tells that nothing was compared
-		if err := d.save(func(h *head) { h.Foreign = foreign }, nil); err != nil {
-			return d.unsaved(d.outcome(nil), err), true
-		}
+	ours, err := d.madeByUs()
+	if err != nil {
+		return d.unsaved(d.outcome(nil), err), true
 	}
-	to := d.dialect.Resource.locate(conflict.from(d.wire), &matchInput{Status: conflict.status, Header: conflict.header, Document: wire.Document{Body: conflict.body}})
+	to := d.dialect.Resource.locate(conflict.from(d.wire), conflict.toMatch(""))
 	if to == nil {
 		if !ours {
 			return d.stop(verdict{why: fmt.Errorf("%w: done before, and nothing tells whether for this payload", ErrMismatch)}), true
 		}
 		return d.settleWith(FateDone, conflict, causeDone), true
 	}
-	d.hop, d.polling = to, true
-	t := d.attempt(d)
-	d.hop, d.polling = nil, false
-	if t.stopped == nil {
-		d.head.Attempts++
-	}
-	if t.answer == nil || t.answer.cut != nil || t.answer.status < 200 || t.answer.status > 299 {
-		d.before.attempt, d.lastErr = true, errors.Join(t.err, fmt.Errorf("idem: fetch of the resource: status %d", statusOf(t.answer)))
+	t := d.fetchFrom(to)
+	if t.answer == nil || t.cut() || !t.answer.success() {
+		failed := fmt.Errorf("idem: fetch of the resource: status %d", statusOf(t.answer))
+		d.before.attempt, d.lastErr = true, errors.Join(t.err, failed)
 		if ours {
 			d.head.Fate = FateDone
 		}
 		return outcome{}, false
 	}
 	same, compared := wire.SameScalars(d.wire.Body, t.answer.body)
-	if !same || !compared && !ours {
+	if known := compared || ours; !same || !known {
 		return d.ambiguous(fmt.Errorf("%w: the resource at the provider is another", ErrMismatch), causeOf(ErrMismatch)), true
 	}
 	d.answer.closeRest()
 	d.answer = t.answer
 	return d.settleWith(FateDone, t.answer, ""), true
+}
+
+// fetchFrom makes the one request for a resource.
+func (d *call) fetchFrom(to *url.URL) tried {
+	d.hop, d.polling = to, true
+	t := d.attempt(d)
+	d.hop, d.polling = nil, false
+	if t.stopped == nil {
+		d.head.Attempts++
+	}
+	return t
+}
+
+// madeByUs tells whether what is already done was done by this intent. Under a caller's
+// key, with nothing sent before, somebody else may have done it; that is written down,
+// for once something was sent only this tells that nothing was compared.
+func (d *call) madeByUs() (bool, error) {
+	ours := !d.head.Foreign && (d.before.attempt || d.head.KeySource == keyMinted)
+	if ours == !d.head.Foreign {
+		return ours, nil
+	}
+	return ours, d.save(func(h *head) { h.Foreign = !ours }, nil)
 }

@@ -131,7 +131,7 @@ func (c *Client) refuse(in *intent, err error) outcome {
 		return outcome{in: in, op: in.op, why: err, fate: FateNotDone}
 	}
 	if !in.named() {
-		if doubtful := c.inDoubt(in); doubtful != nil {
+		if doubtful := c.entries.inDoubt(in); doubtful != nil {
 			o := c.fail(in, held{}, doubtful)
 			o.why = err
 			return o

@@ -176,7 +176,7 @@ func (p *round) drive(ctx context.Context, rec keystore.Record, cancel context.C
 		p.skip(e, nil)
 		return
 	}
-	if err := c.mine(h); err != nil {
+	if err := c.opts.mine(h); err != nil {
 		p.skip(e, err)
 		p.stays(e.Key)
 		return
@@ -267,8 +267,8 @@ func (p *round) callEach(e Entry, err error) {
 var errDriven = errors.New("idem: another call drives the entry")
 
 // mine guards what was made for another account or dialect from today's credentials.
-func (c *Client) mine(h *head) error {
-	if h.Account != "" && h.Account != c.opts.Account && !h.AccountPerCall {
+func (o *Options) mine(h *head) error {
+	if h.Account != "" && h.Account != o.Account && !h.AccountPerCall {
 		return fmt.Errorf("%w: made for account %q", ErrAccountChanged, h.Account)
 	}
 	if h.Reserved {
@@ -278,7 +278,7 @@ func (c *Client) mine(h *head) error {
 	if err != nil {
 		return fmt.Errorf("idem: entry %s: %w: %v", h.Key, ErrCorrupt, err)
 	}
-	if today, _ := c.opts.Dialect.route(h.Method, path); today.Name != h.Dialect {
+	if today, _ := o.Dialect.route(h.Method, path); today.Name != h.Dialect {
 		return fmt.Errorf("%w: made for dialect %q", ErrAccountChanged, h.Dialect)
 	}
 	return nil
@@ -298,7 +298,7 @@ func (c *Client) holdDue(ctx context.Context, op string, h *head) (*call, held, 
 		return nil, f, err
 	}
 	d.background = true
-	if !f.head.open() || d.waits(f.head) {
+	if !f.head.open() || d.waits(d.ctx, f.head) {
 		d.release()
 		return nil, f, errDriven
 	}
@@ -326,28 +326,28 @@ func (c *Client) resumeEntry(ctx context.Context, op string, h *head) (outcome, 
 		}
 		d.account = d.head.Account
 	}
-	o := d.step()
+	o := passOver(d)
 	if o.entry.State == StateSettled {
-		d.tell()
+		c.tell(d)
 	}
 	return o, nil
 }
 
-// step is what a pass does with an entry, by its state.
-func (d *call) step() outcome {
+// passOver is what a pass does with an entry, by its state.
+func passOver(d *call) outcome {
 	switch {
 	case d.head.State == StateAmbiguous:
 		return d.reconcile(d.outcome(causeError(d.head.Cause)))
 	case d.head.Reserved:
-		return d.reserved()
+		return reserved(d)
 	}
 	return d.drive()
 }
 
 // reserved can't be sent from here. Whoever reserved it may be sending it now, so
 // that the provider is asked only when the window is over.
-func (d *call) reserved() outcome {
-	if err := d.windowClosed(); errors.Is(err, ErrWindowClosed) {
+func reserved(d *call) outcome {
+	if err := d.windowClosed(d.ctx); errors.Is(err, ErrWindowClosed) {
 		return d.ambiguous(err, causeOf(ErrWindowClosed))
 	}
 	return d.outcome(fmt.Errorf("%w: it was reserved for a call made elsewhere", ErrInDoubt))

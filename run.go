@@ -118,7 +118,7 @@ func (c *Client) tellAll(ctx context.Context) error {
 		}
 		// It may have been told, or proven Done, since it was scanned.
 		if d, _, err := c.hold("Settled", ctx, h, false); err == nil {
-			d.tell()
+			c.tell(d)
 			d.release()
 		}
 	}
@@ -127,8 +127,8 @@ func (c *Client) tellAll(ctx context.Context) error {
 
 // tell calls the Settled hook for the entry. If the hook takes it, that is written
 // down; a failure to write is met again, for the hook must bear repetition.
-func (d *call) tell() {
-	hook := d.client.opts.Settled
+func (c *Client) tell(d *call) {
+	hook := c.opts.Settled
 	if !d.head.Untold || hook == nil || d.ctx.Err() != nil {
 		return
 	}

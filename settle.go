@@ -149,7 +149,7 @@ func (d *call) endFor(why error) endKind {
 	case errors.Is(why, ErrWindowClosed):
 		return endStranded
 	case errors.Is(why, ErrExpired):
-		if d.entryExpired() {
+		if passed(d.head.Expires) {
 			return endStranded
 		}
 	}
@@ -208,7 +208,7 @@ func (d *call) strandedBy(why error) (reason error, cause string) {
 	switch {
 	case errors.Is(why, ErrWindowClosed):
 		return why, causeOf(ErrWindowClosed)
-	case errors.Is(why, ErrExpired) && d.entryExpired():
+	case errors.Is(why, ErrExpired) && passed(d.head.Expires):
 		return why, causeOf(ErrExpired)
 	}
 	return d.explain(why), causeOf(ErrUnkeyed)
@@ -238,7 +238,7 @@ func (d *call) withdraw(o outcome) outcome {
 // leave keeps the entry as it is, Pending, with the reason. Whoever finds it next
 // goes on.
 func (d *call) leave(o outcome) outcome {
-	retryAt, epoch := d.keptRetryAt(o), d.epoch()
+	retryAt, epoch := d.keptRetryAt(o), d.epoch(d.ctx)
 	err := d.save(func(h *head) {
 		h.RetryAt, h.RetryEpoch, h.LastError = retryAt, epoch, shortText(o.why)
 		if !d.before.any() {

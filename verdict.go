@@ -1,6 +1,10 @@
 package idem
 
 import (
+	"net/http"
+	"net/url"
+	"slices"
+
 	"github.com/idem-go/idem/internal/wire"
 )
 
@@ -132,15 +136,16 @@ var (
 )
 
 func (r verdictRow) holds(method string, status int, before bool) bool {
-	if r.method != "" && r.method != method || r.before && !before {
+	if r.method != "" && r.method != method {
 		return false
 	}
-	for _, s := range r.statuses {
-		if s == status {
-			return true
-		}
+	if r.before && !before {
+		return false
 	}
-	return status >= r.from && status <= r.to && r.to > 0
+	if r.statuses != nil {
+		return slices.Contains(r.statuses, status)
+	}
+	return status >= r.from && status <= r.to
 }
 
 // facts are what the verdict on an attempt depends on, beside its answer.
@@ -162,27 +167,43 @@ func judge(d Dialect, f facts, t tried) verdict {
 	if t.answer == nil {
 		return f.afterEarlier(t.instead)
 	}
-	in := &matchInput{Method: f.request.Method, Status: t.answer.status, Header: t.answer.header, Document: wire.Document{Body: t.answer.body}}
+	in := t.answer.toMatch(f.request.Method)
 	v, matched := d.matched(f, in)
 	if !matched {
-		v = tableVerdict(f, in)
-		v = d.refine(v, f, t.answer)
+		v = d.refine(tableVerdict(answerTable, in, f.before), f, t.answer)
 	}
 	v.answered = true
 	v.replayed = d.replay().matches(in)
-	v.failing = t.answer.status >= 500 && v.fate == FateUnknown && !v.replayed
-	if success := in.Status >= 200 && in.Status < 300; !success {
-		v = d.hinted(v, f, in, matched)
-	} else if t.answer.cut != nil && v.fate == FateDone && v.then == stepSettle {
-		v = verdictCut
+	v.failing = in.Status >= 500 && v.fate == FateUnknown && !v.replayed
+	if !t.answer.success() {
+		v = d.hinted(v, in, matched)
 	}
-	if t.answer.cut != nil && v.fate == FateNotDone && !v.door {
-		v = verdictLost // no whole answer: what is missing may say "already done" or "in flight"
-	}
+	return f.afterEarlier(v.asFarAsItCame(t))
+}
+
+// toMatch is the answer as matchers see it.
+func (a *answer) toMatch(method string) *matchInput {
+	return &matchInput{Method: method, Status: a.status, Header: a.header, Document: wire.Document{Body: a.body}}
+}
+
+// success tells a 2xx.
+func (a *answer) success() bool { return a.status/100 == 2 }
+
+// asFarAsItCame takes back what an answer cut short, or one of two, can't prove.
+func (v verdict) asFarAsItCame(t tried) verdict {
 	if t.twice && v.fate != FateDone {
-		v = verdictLost
+		return verdictLost
 	}
-	return f.afterEarlier(v)
+	if !t.cut() {
+		return v
+	}
+	switch {
+	case t.answer.success() && v.fate == FateDone && v.then == stepSettle:
+		return verdictCut
+	case v.fate == FateNotDone && !v.door:
+		return verdictLost // what is missing may say "already done" or "in flight"
+	}
+	return v
 }
 
 // matched reads an answer by the dialect alone.
@@ -191,84 +212,134 @@ func (d Dialect) matched(f facts, in *matchInput) (verdict, bool) {
 	case matchAny(d.InFlight, in):
 		return verdict{row: rowInFlight, fate: FateUnknown, then: stepInFlight}, true
 	case matchAny(d.Mismatch, in):
-		v := verdict{row: rowMismatch, fate: FateUnknown, then: stepStop, why: ErrMismatch}
-		if f.before {
-			v.then = stepAmbiguous
-		} else if f.minted {
-			v.fate, v.then = FateNotDone, stepSettle
+		return f.mismatch(), true
+	case matchAny(d.AlreadyDone, in):
+		if v, ok := f.alreadyDone(in); ok {
+			return v, true
 		}
-		return v, true
-	case matchAny(d.AlreadyDone, in) && (f.before || !goneByDELETE(in)):
-		v := verdict{row: rowAlreadyDone, fate: FateDone, then: stepFetch}
-		if in.Method == "DELETE" && f.before {
-			v.then = stepSettle
-		}
-		return v, true
-	case matchAny(d.NotDone, in):
+	}
+	if matchAny(d.NotDone, in) {
 		return verdict{row: rowNotDone, fate: FateNotDone, then: stepSettle}, true
 	}
 	return verdict{}, false
 }
 
-// goneByDELETE tells an answer that means Done only after a lost one: before that, it
-// says that there was nothing to delete.
-func goneByDELETE(in *matchInput) bool {
-	return in.Method == "DELETE" && (in.Status == 404 || in.Status == 410)
+// mismatch is the provider's word that the key holds another payload: NotDone where
+// nobody else can hold the key, and beyond our knowledge otherwise.
+func (f facts) mismatch() verdict {
+	v := verdict{row: rowMismatch, fate: FateUnknown, then: stepStop, why: ErrMismatch}
+	switch {
+	case f.before:
+		v.then = stepAmbiguous
+	case f.minted:
+		v.fate, v.then = FateNotDone, stepSettle
+	}
+	return v
 }
 
-func tableVerdict(f facts, in *matchInput) verdict {
-	for _, r := range answerTable {
-		if r.holds(in.Method, in.Status, f.before) {
+// alreadyDone is the provider's word that an earlier attempt succeeded. Before a lost
+// answer, a DELETE that finds nothing says only that there was nothing to delete.
+func (f facts) alreadyDone(in *matchInput) (verdict, bool) {
+	v := verdict{row: rowAlreadyDone, fate: FateDone, then: stepFetch}
+	if in.Method != http.MethodDelete {
+		return v, true
+	}
+	if f.before {
+		v.then = stepSettle
+		return v, true
+	}
+	return v, in.Status != http.StatusNotFound && in.Status != http.StatusGone
+}
+
+func tableVerdict(table []verdictRow, in *matchInput, before bool) verdict {
+	for _, r := range table {
+		if r.holds(in.Method, in.Status, before) {
 			return verdict{row: r.row, fate: r.fate, door: r.door, then: r.then}
 		}
 	}
-	panic("idem: internal error: the verdict table has no row for everything else")
+	panic("idem: internal error: a verdict table has no row for everything else")
 }
 
 // refine decides what the table leaves to the answer's headers and the dialect.
 func (d Dialect) refine(v verdict, f facts, a *answer) verdict {
+	location := a.header.Get("Location")
 	switch v.row {
 	case row202:
-		if d.Accepted == AcceptedFinal || !f.keyed && d.Accepted == AcceptedResend {
+		if d.finalAt202(f) {
 			v.then = stepSettle
 		} else {
 			v.fate = FateUnknown
 		}
 	case rowMoved:
-		if wire.Moved(a.from(f.request), a.header.Get("Location")) {
+		if wire.Moved(a.from(f.request), location) {
 			v.fate, v.then = FateNotDone, stepSettle
 		}
 	case rowRepeat:
-		to := wire.SameOrigin(a.from(f.request), a.header.Get("Location"))
-		if to == nil || f.keyed && d.Placement == PlaceQuery && to.Query().Get(d.Field) != f.request.URL.Query().Get(d.Field) {
+		to := wire.SameOrigin(a.from(f.request), location)
+		if to == nil || d.losesKey(f, to) {
 			v.then = stepSettle
 		}
 	case row409:
-		if !f.before && (f.minted || !f.keyed) {
-			v.fate, v.then = FateNotDone, stepSettle
-		} else if !f.keyed {
-			v.then = stepStop
-		}
+		return f.conflict(v)
+	}
+	return v
+}
+
+// finalAt202 tells whether a 202 is all that will come.
+func (d Dialect) finalAt202(f facts) bool {
+	return d.Accepted == AcceptedFinal || d.Accepted == AcceptedResend && !f.keyed
+}
+
+// losesKey tells whether a redirect's URL carries another key in its query than ours.
+func (d Dialect) losesKey(f facts, to *url.URL) bool {
+	if !f.keyed || d.Placement != PlaceQuery {
+		return false
+	}
+	return to.Query().Get(d.Field) != f.request.URL.Query().Get(d.Field)
+}
+
+// conflict reads a 409 of a dialect that says nothing of it: with nothing before and a
+// key that nobody else can hold it is a refusal, else an earlier send may be in flight.
+func (f facts) conflict(v verdict) verdict {
+	alone := f.minted || !f.keyed
+	switch {
+	case alone && !f.before:
+		v.fate, v.then = FateNotDone, stepSettle
+	case !f.keyed:
+		v.then = stepStop
 	}
 	return v
 }
 
 // hinted applies what the provider says about a retry.
-func (d Dialect) hinted(v verdict, f facts, in *matchInput, matched bool) verdict {
+func (d Dialect) hinted(v verdict, in *matchInput, matched bool) verdict {
 	retry, said := d.shouldRetry(in)
-	stored := v.replayed && !(said && retry)
+	if v.fate == FateUnknown && in.Status >= 500 {
+		stop := said && !retry
+		stored := v.replayed && !retry
+		if stop || stored {
+			v.then, v.failing = stepAmbiguous, false
+			return v
+		}
+	}
 	switch {
-	case in.Status >= 500 && v.fate == FateUnknown && (said && !retry || stored):
-		v.then, v.failing = stepAmbiguous, false
-	case !said || matched:
-	case retry && v.then == stepSettle && v.fate == FateNotDone:
-		v.then = stepRetry
-	case !retry && v.then == stepRetry && v.door:
+	case !said, matched:
+		return v
+	case retry:
+		if v.then == stepSettle && v.fate == FateNotDone {
+			v.then = stepRetry
+		}
+	case v.then == stepRetry && v.door:
 		v.then = stepReturn
-	case !retry && (v.then == stepRetry || v.then == stepInFlight):
+	case v.then == stepRetry, v.then == stepInFlight:
 		v.then = stepStop
 	}
 	return v
+}
+
+// final tells a verdict after which nothing more is sent.
+func (v verdict) final() bool {
+	return v.then == stepSettle || v.then == stepReturn || v.then == stepFail
 }
 
 // afterEarlier looks at a verdict in the light of what was sent before, and of what
@@ -277,24 +348,38 @@ func (f facts) afterEarlier(v verdict) verdict {
 	if f.read {
 		return f.ofRead(v)
 	}
-	final := v.then == stepSettle || v.then == stepReturn || v.then == stepFail
-	if f.before && final && v.fate == FateNotDone && (v.door || !v.replayed && !f.keyFirst) {
+	if f.before && v.final() && v.fate == FateNotDone && !f.proves(v) {
 		v.fate, v.then = FateUnknown, stepStop
 	}
 	if f.done && v.fate != FateDone {
-		v.fate = FateDone // fate never goes down: this answer only fails to supply the result
-		if final {
+		if v.final() {
 			v.then = stepStop
 		}
+		v.fate = FateDone // fate never goes down: this answer only fails to supply the result
 	}
 	if f.again {
 		return v
 	}
+	return v.once()
+}
+
+// proves tells whether a refusal says that no earlier attempt took effect: a stored
+// answer does, and one of a provider that looks the key up first; never one at the door.
+func (f facts) proves(v verdict) bool {
+	if v.door {
+		return false
+	}
+	return v.replayed || f.keyFirst
+}
+
+// once is the verdict on a request that can't be sent again.
+func (v verdict) once() verdict {
 	switch {
 	case v.row == rowCut, v.answered && v.then == stepFollow:
 		v.then = stepSettle
 	case v.answered && v.fate == FateNotDone && v.then == stepRetry:
-		if v.then = stepSettle; v.door {
+		v.then = stepSettle
+		if v.door {
 			v.then = stepReturn
 		}
 	case v.fate == FateUnknown && v.then != stepAccepted:
@@ -306,9 +391,7 @@ func (f facts) afterEarlier(v verdict) verdict {
 // ofRead makes whatever isn't worth a retry final: a read has no effect that
 // could be in doubt.
 func (f facts) ofRead(v verdict) verdict {
-	switch v.then {
-	case stepRetry, stepFail:
-	default:
+	if v.then != stepRetry && v.then != stepFail {
 		v.then = stepSettle
 	}
 	return v

@@ -34,6 +34,12 @@ func RequestOf(m *record.Message) (*Request, error) {
 	return &Request{Method: m.Method, URL: u, Host: m.Host, Header: h, Body: m.Body}, nil
 }
 
+// Idempotent tells a method that may be repeated by HTTP's own rules and changes
+// something (RFC 9110 §9.2.2).
+func (w *Request) Idempotent() bool {
+	return w.Method == http.MethodPut || w.Method == http.MethodDelete
+}
+
 // Message is the request as the journal keeps it.
 func (w *Request) Message() *record.Message {
 	return &record.Message{Method: w.Method, URL: w.URL.String(), Host: w.Host, Header: w.Header, Body: w.Body}
