@@ -95,18 +95,7 @@ func (b *batchCall) abort(plans []itemPlan, err error) outcome {
 // successor makes the call that goes on with the open items of plans, nil if none
 // may. It is claimed before it is written. A fresh one has chances of its own.
 func (b *batchCall) successor(plans []itemPlan, fresh bool) (*batchCall, []keystore.Change, error) {
-	var items []KeyedItem
-	first, clean := b.head.FirstSent, true
-	for _, p := range plans {
-		if p.next != itemAgain && (p.next != itemOpen || !b.keysHonoured()) {
-			continue
-		}
-		items = append(items, p.item)
-		clean = clean && p.next == itemAgain
-		if sent := p.now.head.FirstSent; p.now.head.ItemBefore && sent.Before(first) {
-			first = sent
-		}
-	}
+	items, first, clean := b.goingOn(plans)
 	if len(items) == 0 {
 		return nil, nil, nil
 	}
@@ -135,6 +124,26 @@ func (b *batchCall) successor(plans []itemPlan, fresh bool) (*batchCall, []keyst
 	}
 	b.next = append(b.next, n)
 	return n, changes, nil
+}
+
+// goingOn are the items that go into another call, when the first of them was first
+// sent, and whether none of them can have been applied yet.
+func (b *batchCall) goingOn(plans []itemPlan) (items []KeyedItem, first time.Time, clean bool) {
+	first, clean = b.head.FirstSent, true
+	for _, p := range plans {
+		switch {
+		case p.next == itemAgain:
+		case p.next == itemOpen && b.keysHonoured():
+			clean = false
+		default:
+			continue
+		}
+		items = append(items, p.item)
+		if h := p.now.head; h.ItemBefore && h.FirstSent.Before(first) {
+			first = h.FirstSent
+		}
+	}
+	return items, first, clean
 }
 
 // handOver gives the next call what holds for the whole chain.

@@ -38,8 +38,8 @@ func (b *batchCall) decode(v verdict) (o outcome, over bool) {
 	if storeErr != nil {
 		return b.storeBroke(storeErr), true
 	}
-	if err != nil || fruitless(plans) {
-		return b.strike(v, plans, err)
+	if err != nil || movesNothing(plans) {
+		return b.settledNothing(v, plans, err)
 	}
 	return b.apply(plans), true
 }
@@ -77,29 +77,41 @@ func (b *batchCall) plan(v verdict, results []ItemResult) ([]itemPlan, error) {
 	return plans, nil
 }
 
-// planItem decides what becomes of an item. A replay marker proves a refusal only
-// against earlier attempts of the same call.
+// planItem decides what becomes of an item.
 func (b *batchCall) planItem(p *itemPlan, v verdict) {
-	proof := b.dialect.KeyFirst || v.replayed && !p.now.head.ItemBefore
 	switch {
 	case p.now.head.State != StatePending:
 		p.next = itemGone
 	case p.res.Fate == FateDone:
 		p.next = itemSettle
-	case p.res.Fate == FateNotDone && p.before && (!proof || p.res.Retry): // throttled is at the door: no word on what was before
+	case p.res.Fate == FateNotDone && p.before && !b.proves(p, v):
 		p.res.Fate, p.denied = FateUnknown, true
-	case p.res.Fate == FateNotDone && p.res.Retry:
-		p.next = itemAgain
 	case p.res.Fate == FateNotDone:
 		p.next = itemSettle
+		if p.res.Retry {
+			p.next = itemAgain
+		}
 	}
 	if p.next == itemSettle && p.res.Status == 0 && b.answer != nil {
 		p.res.Status = b.answer.status
 	}
-	if p.next == itemOpen || p.next == itemAgain {
+	if p.open() {
 		b.waitFor = max(b.waitFor, min(p.res.RetryAfter, longestHint))
 	}
 }
+
+// proves tells whether a refusal of an item says that nothing before it took effect. One
+// that may be tried again came at the door, without a word on what was before; a replay
+// marker proves it only against earlier attempts of the same call.
+func (b *batchCall) proves(p *itemPlan, v verdict) bool {
+	if p.res.Retry {
+		return false
+	}
+	return b.dialect.KeyFirst || v.replayed && !p.now.head.ItemBefore
+}
+
+// open tells an item that the answer leaves to be sent again, or to be found out.
+func (p itemPlan) open() bool { return p.next == itemOpen || p.next == itemAgain }
 
 // index sorts results by ID. An item with two different results has none; one that
 // wasn't in the call is reported.
@@ -123,8 +135,8 @@ func (b *batchCall) index(results []ItemResult) map[string]ItemResult {
 	return byID
 }
 
-// fruitless tells an answer that moves no item.
-func fruitless(plans []itemPlan) bool {
+// movesNothing tells an answer that moves no item.
+func movesNothing(plans []itemPlan) bool {
 	for _, p := range plans {
 		if p.next != itemOpen {
 			return false
@@ -133,39 +145,73 @@ func fruitless(plans []itemPlan) bool {
 	return true
 }
 
-// strike counts an answer that settled nothing: the items again, in the same call or,
-// where their keys are honoured and the answer could be read, in a new one; then in
-// halves.
-// An item alone takes a refusal of the call for its own, and so an answer that can't
-// be read; but not one that can be and leaves the item open.
-func (b *batchCall) strike(v verdict, plans []itemPlan, decodeErr error) (o outcome, over bool) {
+// settledNothing counts an answer that settled nothing: the items go again, in the same
+// call or, where their keys are honoured and the answer could be read, in a new one;
+// after MaxAttempts in halves. over is false if the same call is to be sent again.
+func (b *batchCall) settledNothing(v verdict, plans []itemPlan, decodeErr error) (o outcome, over bool) {
 	b.lastErr = decodeErr
 	if decodeErr == nil {
 		b.lastErr = errors.New("idem: the answer settles no item")
 	}
 	alone := len(plans) == 1
-	if p := plans[0]; alone && (p.denied && !p.res.Retry || v.fate == FateUnknown && !p.said) {
+	if alone && plans[0].undecided(v) {
 		return b.stop(v), true
 	}
 	strikes := b.head.Strikes + 1
 	if err := b.save(func(h *head) { h.Strikes = strikes }, nil); err != nil {
 		return b.unsaved(b.outcome(nil), err), true
 	}
+	spent := strikes >= b.client.opts.Retry.maxAttempts()
+	if alone {
+		return b.aloneUnsettled(v, plans, decodeErr, spent)
+	}
 	switch {
-	case alone && v.fate == FateNotDone && !plans[0].said:
-		return b.ownAnswer(v, plans[0]), true
-	case b.keysHonoured() && decodeErr == nil && (alone || strikes < b.client.opts.Retry.maxAttempts()) && (v.fate != FateNotDone || anySaid(plans)):
+	case decodeErr == nil && !spent && b.mayGoOn(v, plans):
 		return b.apply(plans), true // under the same call key the same answer would come again
-	case strikes < b.client.opts.Retry.maxAttempts():
-		b.before.attempt = b.before.attempt || v.fate != FateNotDone || anySaid(plans)
-		b.asked = b.waitFor
-		return outcome{}, false
-	case alone && decodeErr != nil:
-		return b.ownAnswer(v, plans[0]), true
-	case alone:
-		return b.apply(plans), true
+	case !spent:
+		return b.sameCallAgain(v, plans), false
 	}
 	return b.halve(v, plans), true
+}
+
+// aloneUnsettled is settledNothing for a call of one item, which takes a refusal of the
+// call for its own, and so an answer that can't be read; but not one that can be and
+// leaves it open.
+func (b *batchCall) aloneUnsettled(v verdict, plans []itemPlan, decodeErr error, spent bool) (o outcome, over bool) {
+	switch {
+	case v.fate == FateNotDone && !plans[0].said:
+		return b.ownAnswer(v, plans[0]), true
+	case decodeErr == nil && b.mayGoOn(v, plans):
+		return b.apply(plans), true
+	case !spent:
+		return b.sameCallAgain(v, plans), false
+	case decodeErr != nil:
+		return b.ownAnswer(v, plans[0]), true
+	}
+	return b.apply(plans), true
+}
+
+// undecided tells an answer that says of a lone item only that nobody knows.
+func (p itemPlan) undecided(v verdict) bool {
+	if p.denied && !p.res.Retry {
+		return true
+	}
+	return v.fate == FateUnknown && !p.said
+}
+
+// mayGoOn tells whether the items may go into a new call at once: their keys are
+// honoured, and the answer isn't a refusal of the whole call.
+func (b *batchCall) mayGoOn(v verdict, plans []itemPlan) bool {
+	return b.keysHonoured() && (v.fate != FateNotDone || anySaid(plans))
+}
+
+// sameCallAgain prepares the same call for another attempt.
+func (b *batchCall) sameCallAgain(v verdict, plans []itemPlan) outcome {
+	if v.fate != FateNotDone || anySaid(plans) {
+		b.before.attempt = true
+	}
+	b.asked = b.waitFor
+	return outcome{}
 }
 
 func anySaid(plans []itemPlan) bool {
@@ -182,7 +228,7 @@ func (b *batchCall) ownAnswer(v verdict, p itemPlan) outcome {
 		return b.storeBroke(err)
 	}
 	ofThisCallAlone(plans)
-	if fruitless(plans) {
+	if movesNothing(plans) {
 		return b.stop(v)
 	}
 	return b.apply(plans)
@@ -217,7 +263,7 @@ func (b *batchCall) settleAll(v verdict) outcome {
 		return b.storeBroke(err)
 	}
 	ofThisCallAlone(plans)
-	if fruitless(plans) {
+	if movesNothing(plans) {
 		return b.stop(v)
 	}
 	return b.apply(plans)

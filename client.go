@@ -134,10 +134,7 @@ func (d *call) drive() outcome {
 		return d.ends.giveUp(err)
 	}
 	for {
-		if err := d.whyStop(); err != nil { // canceled, closed, expired, window closed
-			return d.ends.giveUp(err)
-		}
-		report, err := d.admit(d.fits) // the breaker
+		report, err := d.mayAttempt() // canceled, closed, expired, window closed, the breaker
 		if err != nil {
 			return d.ends.giveUp(err)
 		}
@@ -171,6 +168,14 @@ func (d *call) drive() outcome {
 			return d.ends.giveUp(err)
 		}
 	}
+}
+
+// mayAttempt asks everything that can forbid the next attempt, the breaker last.
+func (d *call) mayAttempt() (report func(limit.Health), err error) {
+	if err := d.whyStop(); err != nil {
+		return nil, err
+	}
+	return d.admit(d.fits)
 }
 
 // Transport returns the client as a RoundTripper, to put under an SDK. It returns

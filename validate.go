@@ -71,7 +71,7 @@ func (d Dialect) validateField(at string) error {
 	case PlaceHeader, PlaceQuotedHeader:
 		return validateHeaderField(at+".Field", field)
 	case PlaceJSON:
-		if slices.Contains(strings.Split(field, "."), "") {
+		if !isPath(field) {
 			return invalid(at+".Field", d.Field, `want a dotted path into the JSON body, "a.b.c"`)
 		}
 	case PlaceQuery, PlaceForm:
@@ -195,29 +195,37 @@ func (d Dialect) validateMatches(at string) error {
 }
 
 func (m Match) validate(at string) error {
-	if m.Status == 0 && m.Header == "" && m.Path == "" {
-		if m.Value != "" {
-			return invalid(at+".Value", m.Value, "stands at a Header or a Path, and there is neither")
+	places := 0
+	for _, p := range []string{m.Header, m.Path} {
+		if p != "" {
+			places++
 		}
-		return invalid(at, nil, "nothing to recognise an answer by")
 	}
-	if m.Value != "" && (m.Header == "") == (m.Path == "") {
+	switch {
+	case m.Value != "" && places != 1:
 		return invalid(at+".Value", m.Value, "stands at exactly one of Header and Path")
-	}
-	if m.Status != 0 && (m.Status < 100 || m.Status > 999) {
+	case m.Status == 0 && places == 0:
+		return invalid(at, nil, "nothing to recognise an answer by")
+	case m.Status != 0 && !isStatus(m.Status):
 		return invalid(at+".Status", m.Status, "not an HTTP status")
 	}
-	if m.Header != "" && !wire.IsToken(m.Header) {
-		return invalid(at+".Header", m.Header, "not a header name")
+	for _, name := range []struct{ field, value, why string }{
+		{".Header", m.Header, "not a header name"}, {".Method", m.Method, "not a method"},
+	} {
+		if name.value != "" && !wire.IsToken(name.value) {
+			return invalid(at+name.field, name.value, name.why)
+		}
 	}
-	if m.Method != "" && !wire.IsToken(m.Method) {
-		return invalid(at+".Method", m.Method, "not a method")
-	}
-	if m.Path != "" && slices.Contains(strings.Split(m.Path, "."), "") {
+	if m.Path != "" && !isPath(m.Path) {
 		return invalid(at+".Path", m.Path, `want a dotted path, "errors.0.code"`)
 	}
 	return nil
 }
+
+func isStatus(n int) bool { return n >= 100 && n <= 999 }
+
+// isPath tells a dotted path without empty steps.
+func isPath(path string) bool { return !slices.Contains(strings.Split(path, "."), "") }
 
 func (d Dialect) validateAnswers(at string) error {
 	if int(d.Accepted) >= len(acceptedNames) {
