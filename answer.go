@@ -24,7 +24,10 @@ type answer struct {
 	live   *http.Response // as Base gave it; nil if it comes from the journal
 	hop    *url.URL       // the URL that gave it, where it wasn't the intent's own
 
-	bodyless bool // to a HEAD: its length is not that of body
+	bodyless bool          // to a HEAD: its length is not that of body
+	tooLarge bool          // body is all of it, and more than is kept
+	switched io.ReadCloser // of a 101: the connection, handed over as it is
+	trailer  http.Header   // what came after the body
 }
 
 // response gives the answer the form that callers know. Each call's body is its
@@ -40,7 +43,12 @@ func (a *answer) response() *http.Response {
 	if r.Header == nil {
 		r.Header = http.Header{}
 	}
+	if a.trailer != nil {
+		r.Trailer = a.trailer.Clone()
+	}
 	switch {
+	case a.switched != nil:
+		r.Body = a.switched
 	case a.rest != nil:
 		r.Body = struct {
 			io.Reader
@@ -64,6 +72,11 @@ func (a *answer) from(w *wire.Request) *url.URL {
 	return w.URL
 }
 
+// keepable tells an answer that the journal takes, body and all.
+func (a *answer) keepable() bool {
+	return a != nil && a.rest == nil && a.switched == nil && !a.tooLarge
+}
+
 // closeRest ends a body that nobody will be given: an error's Response is not closed
 // by those who look at it. What was read stays, and the rest is ErrBodyTooLarge.
 func (a *answer) closeRest() {
@@ -75,12 +88,16 @@ func (a *answer) closeRest() {
 
 // message is the answer as the journal keeps it, without credentials.
 func (a *answer) message() *record.Message {
-	return &record.Message{Status: a.status, Header: secret.Header(a.header), Body: a.body}
+	return &record.Message{Status: a.status, Header: secret.Header(a.header), Trailer: secret.Header(a.trailer), Body: a.body}
 }
 
 // answerOf is the inverse of message.
 func answerOf(m *record.Message) *answer {
-	return &answer{status: m.Status, header: m.Header, body: m.Body}
+	a := &answer{status: m.Status, header: m.Header, body: m.Body}
+	if len(m.Trailer) > 0 {
+		a.trailer = m.Trailer
+	}
+	return a
 }
 
 // readAll reads a request body of at most max bytes and checks it against the

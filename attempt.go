@@ -81,7 +81,7 @@ func (p *pass) attempt(s sender) tried {
 		return p.noAnswer(ctx, spy, err)
 	}
 	a := p.read(resp, timer, stop)
-	reading = a.rest != nil
+	reading = a.rest != nil || a.switched != nil
 	crash.At(crash.Answered)
 	return tried{answer: a, twice: spy.Conns() > 1}
 }
@@ -98,6 +98,7 @@ func (p *pass) build(ctx context.Context, s sender) (*http.Request, error) {
 		if err := p.authorize(req); err != nil {
 			return nil, err
 		}
+		w.Refill(req) // a signer may have read the body, or put another
 	}
 	if err := s.whyStop(); err != nil {
 		return nil, err
@@ -114,7 +115,7 @@ func (p *pass) build(ctx context.Context, s sender) (*http.Request, error) {
 // journal withheld stands on the request again.
 func (p *pass) authorize(req *http.Request) error {
 	if hook := p.client.opts.Authorize; hook != nil {
-		host, path, before := req.URL.Host, req.URL.Path, req.Header.Clone()
+		host, path, method, before := req.URL.Host, req.URL.Path, req.Method, req.Header.Clone()
 		err := hook(req)
 		p.noteFresh(before, req)
 		if err != nil {
@@ -122,6 +123,9 @@ func (p *pass) authorize(req *http.Request) error {
 		}
 		if req.URL.Host != host || req.URL.Path != path {
 			return &InvalidError{"Options.Authorize", req.URL.Host, "must not send the request elsewhere"}
+		}
+		if req.Method != method {
+			return &InvalidError{"Options.Authorize", req.Method, "must not change the method"}
 		}
 	}
 	if missing := p.live.Missing(&wire.Request{URL: req.URL, Header: req.Header}); len(missing) > 0 && !p.polling {

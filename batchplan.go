@@ -48,8 +48,11 @@ func (b *batchCall) readAnswer() ([]ItemResult, error) {
 	if b.verdict.row == rowAlreadyDone {
 		return nil, fmt.Errorf("%w: the answer only says that it was done before", ErrInDoubt)
 	}
-	if b.answer.lost != nil {
+	switch {
+	case b.answer.lost != nil:
 		return nil, b.answer.lost
+	case b.answer.tooLarge:
+		return nil, fmt.Errorf("%w: the answer to the call has %d bytes", ErrBodyTooLarge, len(b.answer.body))
 	}
 	return b.codec.Decode(b.answer.response(), slices.Clone(b.items))
 }

@@ -315,7 +315,7 @@ func (o outcome) itemResult(id string) ItemResult {
 	if o.answer != nil {
 		o.answer.closeRest()
 		res.Status, res.Body = o.answer.status, o.answer.body
-		if o.answer.lost != nil || o.answer.cut != nil {
+		if !o.answer.keepable() || o.answer.lost != nil || o.answer.cut != nil {
 			res.Body, res.Trimmed = nil, true
 		}
 	}

@@ -56,7 +56,7 @@ func newPass(c *Client, op string, ctx context.Context) pass {
 // end gives the context up. A body that is still to be read keeps it until its end.
 func (p *pass) end() {
 	if p.answer != nil {
-		if s, ok := p.answer.rest.(*stream); ok {
+		if s := p.answer.stream(); s != nil {
 			ended, unhook := s.done, p.unhook
 			s.done = func() { ended(); unhook() }
 			return
@@ -85,6 +85,7 @@ func (p *pass) endWith(lost <-chan struct{}) {
 // through, also if Base or a hook panics.
 func (p *pass) try(s sender, judge func(tried) verdict, report func(limit.Health)) (tried, verdict) {
 	defer report(limit.Neutral) // the first report counts
+	p.answer.closeRest()        // or it keeps a connection that this attempt may need
 	began := time.Now()
 	t := p.attempt(s)
 	if t.stopped != nil {

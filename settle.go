@@ -78,7 +78,7 @@ func (d *call) commitEnd(fate Fate, a *answer, cause string) error {
 			}
 		}, body)
 	}
-	if a == nil || a.rest != nil {
+	if !a.keepable() {
 		return settle(nil)
 	}
 	if err = settle(a); errors.Is(err, ErrFull) {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"net/http"
+	"unicode/utf8"
 )
 
 // ErrDamaged means that the bytes are not what was written.
@@ -23,13 +24,21 @@ type Message struct {
 	Status int         `json:",omitempty"`
 	Proto  string      `json:",omitempty"`
 	Header http.Header `json:",omitempty"`
-	Body   []byte      `json:"-"`
+
+	Trailer http.Header `json:",omitempty"` // of an answer
+	Close   bool        `json:",omitempty"` // the request asked to close its connection
+	Body    []byte      `json:"-"`
+
+	// RawQuery and RawHeader hold what JSON text can't: bytes that aren't UTF-8, and a
+	// query that its URL's text would cut.
+	RawQuery  []byte              `json:",omitempty"`
+	RawHeader map[string][][]byte `json:",omitempty"`
 }
 
 // EncodeMessage returns m, not framed: the length of its JSON in four bytes,
 // big-endian, the JSON, and the body as it is.
 func EncodeMessage(m *Message) ([]byte, error) {
-	meta, err := json.Marshal(m)
+	meta, err := json.Marshal(m.textual())
 	if err != nil {
 		return nil, err
 	}
@@ -49,8 +58,42 @@ func DecodeMessage(b []byte) (*Message, error) {
 	if err := json.Unmarshal(b[4:end], m); err != nil {
 		return nil, fmt.Errorf("%w: message: %v", ErrDamaged, err)
 	}
+	for name, values := range m.RawHeader {
+		if m.Header == nil {
+			m.Header = http.Header{}
+		}
+		for _, v := range values {
+			m.Header[name] = append(m.Header[name], string(v))
+		}
+	}
+	m.RawHeader = nil
 	m.Body = b[end:]
 	return m, nil
+}
+
+// textual is m with the headers that JSON text can't hold moved to RawHeader.
+func (m *Message) textual() *Message {
+	var raw []string
+	for name, values := range m.Header {
+		for _, v := range values {
+			if !utf8.ValidString(v) {
+				raw = append(raw, name)
+				break
+			}
+		}
+	}
+	if raw == nil {
+		return m
+	}
+	out := *m
+	out.Header, out.RawHeader = m.Header.Clone(), map[string][][]byte{}
+	for _, name := range raw {
+		for _, v := range m.Header[name] {
+			out.RawHeader[name] = append(out.RawHeader[name], []byte(v))
+		}
+		delete(out.Header, name)
+	}
+	return &out
 }
 
 // The frame:

@@ -52,3 +52,20 @@ func (m *Request) IsForm() bool {
 	media, _, err := mime.ParseMediaType(values[0])
 	return err == nil && media == "application/x-www-form-urlencoded"
 }
+
+// streams are the media types whose bodies come bit by bit, perhaps for hours.
+var streams = []string{
+	"text/event-stream", "application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines",
+	"application/json-seq", "application/stream+json", "application/vnd.amazon.eventstream", "multipart/x-mixed-replace",
+}
+
+// IsStream tells an answer whose body is a stream.
+func IsStream(h http.Header) bool {
+	media, _, _ := strings.Cut(h.Get("Content-Type"), ";")
+	return slices.Contains(streams, strings.ToLower(strings.TrimSpace(media)))
+}
+
+// Delimited tells an answer whose end is known by more than the end of its connection.
+func Delimited(resp *http.Response) bool {
+	return resp.ContentLength >= 0 || len(resp.TransferEncoding) > 0 || resp.ProtoMajor > 1 || resp.Uncompressed
+}

@@ -11,8 +11,12 @@ import (
 // ReadHint returns how long the server says to wait before the next try. Of the
 // headers in hints the first that makes sense counts; a moment in the past, a
 // negative number and garbage make none. The wait is never negative, and a value
-// too large for a Duration is the largest one.
+// too large for a Duration is the largest one. A moment is measured against the
+// answer's own Date, for the server's clock may be minutes off ours.
 func ReadHint(h http.Header, limited bool, now time.Time) (wait time.Duration, ok bool) {
+	if date, err := http.ParseTime(h.Get("Date")); err == nil {
+		now = date
+	}
 	for _, hint := range hints {
 		if hint.limit && !limited {
 			continue
@@ -44,6 +48,13 @@ var hints = []struct {
 	{"X-RateLimit-Reset", readWait, "X-RateLimit-Remaining", true},
 	{"X-Rate-Limit-Reset", readWait, "X-Rate-Limit-Remaining", true},
 	{"RateLimit", readRateLimit, "", true},
+}
+
+// AsksToWait tells an answer that names a time to come back by Retry-After or one of
+// its kin, whatever its status.
+func AsksToWait(h http.Header) bool {
+	_, ok := ReadHint(h, false, time.Now())
+	return ok
 }
 
 func hasQuota(h http.Header, remaining string) bool {

@@ -3,6 +3,9 @@ package wire
 import (
 	"bytes"
 	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"math/big"
 	"strconv"
 	"strings"
 )
@@ -17,7 +20,7 @@ type Document struct {
 	Body []byte
 
 	parsed bool
-	json   any // nil where the body is no JSON
+	json   any // nil where the body is neither JSON nor XML
 }
 
 // Lookup returns what stands at a dotted path of the JSON body. A number in the
@@ -57,8 +60,12 @@ func (d *Document) parse() any {
 		return d.json
 	}
 	d.parsed = true
-	if len(d.Body) > maxLookup || !json.Valid(d.Body) {
+	if len(d.Body) > maxLookup {
 		return nil
+	}
+	if !json.Valid(d.Body) {
+		d.json = parseXML(d.Body)
+		return d.json
 	}
 	dec := json.NewDecoder(bytes.NewReader(d.Body))
 	dec.UseNumber() // 704 and 704.0 are different texts
@@ -84,8 +91,8 @@ func Text(v any) (string, bool) {
 // SameScalars compares what was asked for with what is there: wherever both have a
 // scalar at the same path, it must be equal. compared tells whether there was one.
 func SameScalars(asked, got []byte) (same, compared bool) {
-	var a, b any
-	if json.Unmarshal(asked, &a) != nil || json.Unmarshal(got, &b) != nil {
+	a, b := (&Document{Body: asked}).parse(), (&Document{Body: got}).parse()
+	if a == nil || b == nil {
 		return true, false
 	}
 	return sameValue(a, b)
@@ -115,6 +122,88 @@ func sameValue(a, b any) (same, compared bool) {
 		case map[string]any, []any, nil:
 			return true, false
 		}
-		return a == b, true
+		return sameScalar(a, b), true
+	}
+}
+
+// sameScalar compares numbers by their value and all digits: 1 is 1.0, and account
+// 9007199254740993 is not 9007199254740992, as it would be in a float64.
+func sameScalar(a, b any) bool {
+	x, ok := a.(json.Number)
+	y, also := b.(json.Number)
+	if !ok || !also {
+		return a == b
+	}
+	p, pok := plainNumber(x)
+	q, qok := plainNumber(y)
+	if !pok || !qok {
+		return x == y
+	}
+	return p.Cmp(q) == 0
+}
+
+// plainNumber is the exact value of a number that is written without an exponent, which
+// would let a few bytes ask for gigabytes.
+func plainNumber(n json.Number) (*big.Rat, bool) {
+	if len(n) > 100 || strings.ContainsAny(string(n), "eE") {
+		return nil, false
+	}
+	return new(big.Rat).SetString(string(n))
+}
+
+// parseXML reads an XML document as JSON would say it: an element is a member of its
+// parent by its local name, the first of a name counts, and one without children is its
+// text. The root element is the document. Nil is no XML.
+func parseXML(body []byte) any {
+	if !bytes.HasPrefix(bytes.TrimSpace(body), []byte("<")) {
+		return nil
+	}
+	dec := xml.NewDecoder(bytes.NewReader(body))
+	for {
+		token, err := dec.Token()
+		if err != nil {
+			return nil
+		}
+		if _, ok := token.(xml.StartElement); ok {
+			value, err := readElement(dec, 0)
+			if err != nil {
+				return nil
+			}
+			return value
+		}
+	}
+}
+
+// maxDepth bounds what a hostile document can nest.
+const maxDepth = 100
+
+func readElement(dec *xml.Decoder, depth int) (any, error) {
+	if depth > maxDepth {
+		return nil, errors.New("nested too deep")
+	}
+	var text strings.Builder
+	members := map[string]any{}
+	for {
+		token, err := dec.Token()
+		if err != nil {
+			return nil, err
+		}
+		switch t := token.(type) {
+		case xml.StartElement:
+			value, err := readElement(dec, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			if _, there := members[t.Name.Local]; !there {
+				members[t.Name.Local] = value
+			}
+		case xml.CharData:
+			text.Write(t)
+		case xml.EndElement:
+			if len(members) > 0 {
+				return members, nil
+			}
+			return strings.TrimSpace(text.String()), nil
+		}
 	}
 }

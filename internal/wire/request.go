@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/idem-go/idem/internal/record"
 )
@@ -18,6 +19,7 @@ type Request struct {
 	URL    *url.URL
 	Host   string // overrides the URL's host if not empty
 	Header http.Header
+	Close  bool // asks to close the connection after the answer
 	Body   []byte
 }
 
@@ -31,7 +33,10 @@ func RequestOf(m *record.Message) (*Request, error) {
 	if h == nil {
 		h = http.Header{}
 	}
-	return &Request{Method: m.Method, URL: u, Host: m.Host, Header: h, Body: m.Body}, nil
+	if m.RawQuery != nil {
+		u.RawQuery = string(m.RawQuery)
+	}
+	return &Request{Method: m.Method, URL: u, Host: m.Host, Header: h, Close: m.Close, Body: m.Body}, nil
 }
 
 // Idempotent tells a method that may be repeated by HTTP's own rules and changes
@@ -42,7 +47,14 @@ func (w *Request) Idempotent() bool {
 
 // Message is the request as the journal keeps it.
 func (w *Request) Message() *record.Message {
-	return &record.Message{Method: w.Method, URL: w.URL.String(), Host: w.Host, Header: w.Header, Body: w.Body}
+	m := &record.Message{Method: w.Method, URL: w.URL.String(), Host: w.Host, Header: w.Header, Close: w.Close, Body: w.Body}
+	// A query that its own text would cut, or that isn't UTF-8, stands beside it.
+	if strings.Contains(w.URL.RawQuery, "#") || !utf8.ValidString(w.URL.RawQuery) {
+		u := *w.URL
+		u.RawQuery, m.RawQuery = "", []byte(w.URL.RawQuery)
+		m.URL = u.String()
+	}
+	return m
 }
 
 // HTTP builds a new request over the same bytes. GetBody is there for signers;
@@ -51,18 +63,24 @@ func (w *Request) HTTP(ctx context.Context) *http.Request {
 	u := *w.URL
 	r := (&http.Request{
 		Method: w.Method, URL: &u, Host: w.Host, Header: w.Header.Clone(),
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Close: w.Close,
 	}).WithContext(ctx)
 	if r.Header == nil {
 		r.Header = http.Header{}
 	}
+	w.Refill(r)
+	return r
+}
+
+// Refill puts the request's bytes into r, whatever a hook has done to its body.
+func (w *Request) Refill(r *http.Request) {
+	r.Body, r.ContentLength, r.TransferEncoding, r.Trailer = http.NoBody, 0, nil, nil
 	r.GetBody = func() (io.ReadCloser, error) { return http.NoBody, nil }
 	if len(w.Body) > 0 {
 		r.ContentLength = int64(len(w.Body))
 		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(w.Body)), nil }
 		r.Body, _ = r.GetBody()
 	}
-	return r
 }
 
 // NewBody returns a body that holds b and then gives err, io.EOF if nil.
@@ -114,7 +132,7 @@ func From(req *http.Request, body []byte) *Request {
 	if method == "" {
 		method = http.MethodGet
 	}
-	w := &Request{Method: method, URL: &u, Header: h, Body: body}
+	w := &Request{Method: method, URL: &u, Header: h, Close: req.Close, Body: body}
 	if req.Host != "" && req.Host != u.Host {
 		w.Host = req.Host
 	}
