@@ -22,7 +22,7 @@ type answer struct {
 	cut    error          // the body ended too early; body is what came
 	lost   error          // what a Read gives after body, where more was there and isn't kept
 	live   *http.Response // as Base gave it; nil if it comes from the journal
-	hop    *url.URL       // the URL that gave it, where it wasn't the intent's own
+	sent   *url.URL       // the URL that gave it, as it was sent; nil if it comes from the journal
 
 	bodyless bool          // to a HEAD: its length is not that of body
 	tooLarge bool          // body is all of it, and more than is kept
@@ -66,8 +66,8 @@ func (a *answer) response() *http.Response {
 
 // from is the URL against which the answer's Location is read.
 func (a *answer) from(w *wire.Request) *url.URL {
-	if a.hop != nil {
-		return a.hop
+	if a.sent != nil {
+		return a.sent
 	}
 	return w.URL
 }

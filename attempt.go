@@ -25,6 +25,11 @@ type tried struct {
 	elapsed time.Duration
 }
 
+// mayHaveLeft tells an attempt that isn't proven to have stayed here.
+func (t tried) mayHaveLeft() bool {
+	return t.answer != nil || t.instead.row != rowNotSent && t.instead.row != rowRefused
+}
+
 // cut tells an answer whose body ended too early.
 func (t tried) cut() bool { return t.answer != nil && t.answer.cut != nil }
 
@@ -81,6 +86,7 @@ func (p *pass) attempt(s sender) tried {
 		return p.noAnswer(ctx, spy, err)
 	}
 	a := p.read(resp, timer, stop)
+	a.sent = req.URL
 	reading = a.rest != nil || a.switched != nil
 	crash.At(crash.Answered)
 	return tried{answer: a, twice: spy.Conns() > 1}

@@ -30,7 +30,7 @@ type batchCall struct {
 // carrying makes d the call that carries items.
 func carrying(d *call, codec BatchCodec, items []KeyedItem) *batchCall {
 	b := &batchCall{call: d, codec: codec, items: items, told: map[Key]bool{}}
-	d.ends, d.riders = b, b.endItems
+	d.ends, d.riders, d.sharedKeys = b, b.endItems, b.keysHonoured()
 	n := int64(max(len(items), 1))
 	d.limit = min(d.client.opts.MaxResult, (math.MaxInt64-1)/n) * n // the codec needs all of the answer
 	return b
@@ -229,7 +229,9 @@ func encodeCall(c *Client, ctx context.Context, batch, codecName string, codec B
 	d.head.Batch, d.head.Codec = batch, codecName
 	b := carrying(d, codec, items)
 	// Where the items' keys are honoured, a call is keyed by them.
-	d.head.Unkeyed = d.head.Unkeyed && !b.keysHonoured()
+	if b.keysHonoured() {
+		d.head.Unkeyed = false
+	}
 	for _, it := range items {
 		d.head.Items = append(d.head.Items, it.Key)
 	}

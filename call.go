@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/idem-go/idem/internal/crash"
@@ -18,6 +19,7 @@ type call struct {
 	in         *intent // nil on Resume and Run
 	ends       ending  // the call itself; of a batch, its batchCall
 	before     earlier
+	sharedKeys bool // a batch's call whose items' keys the provider honours
 	background bool // driven by Resume or Run: never withdrawn, its end is told to Settled
 }
 
@@ -88,10 +90,15 @@ func (c *Client) newEntry(in *intent, key Key) (*call, error) {
 	return d, nil
 }
 
-// conditional tells a request whose own precondition keeps a late resend from
-// overwriting what came after it (RFC 9110 §13.1).
+// conditional tells a PUT or DELETE whose own precondition keeps a late resend from
+// overwriting what came after it (RFC 9110 §13.1): the entity tag it was made for, or
+// that nothing is there yet. "If-Match: *" and dates hold for what came later, too.
 func conditional(w *wire.Request) bool {
-	return w.Header.Get("If-Match") != "" || w.Header.Get("If-None-Match") != "" || w.Header.Get("If-Unmodified-Since") != ""
+	if !w.Idempotent() {
+		return false
+	}
+	match := w.Header.Get("If-Match")
+	return strings.Contains(match, `"`) || w.Header.Get("If-None-Match") == "*"
 }
 
 // serves binds the call to the request of a caller, whose credentials it takes.
@@ -104,6 +111,12 @@ func (d *call) serves(in *intent) {
 func (d *call) load(f held) error {
 	d.head, d.rev, d.account, d.cutSum = f.head, f.rec.Rev, f.head.Account, f.head.CutSum
 	d.before.attempt = !d.head.FirstSent.IsZero() || d.head.Fate == FateDone
+	if d.before.attempt {
+		d.head.Attempts = max(d.head.Attempts, 1) // what a crash kept from being counted
+		if d.head.DoubtAt.IsZero() {
+			d.head.DoubtAt = wallClock()
+		}
+	}
 	if d.head.Reserved {
 		d.dialect = d.client.opts.Dialect
 		d.bounds.under(d.dialect)
@@ -262,8 +275,21 @@ func (d *call) judge(t tried) verdict {
 func (d *call) facts() facts {
 	return facts{
 		request: d.wire, keyed: !d.head.Unkeyed, before: d.before.attempt, done: d.head.Fate == FateDone,
-		minted: d.head.KeySource == keyMinted, keyFirst: d.dialect.KeyFirst, again: d.resendable(),
+		minted: d.mintedAlone(), keyFirst: d.dialect.KeyFirst, quiet: d.quiet(), again: d.resendable(),
 	}
+}
+
+// mintedAlone tells a random key that was minted here. A batch derives its items' keys,
+// which another machine may hold as well.
+func (d *call) mintedAlone() bool {
+	return d.head.KeySource == keyMinted && d.head.Item == "" && !d.sharedKeys
+}
+
+// quiet tells whether the last attempt in doubt was so long ago that the provider can no
+// longer act on it.
+func (d *call) quiet() bool {
+	within, doubt := d.dialect.SettlesWithin, d.head.DoubtAt
+	return within > 0 && !doubt.IsZero() && wallClock().Sub(doubt) > within
 }
 
 // weigh is the verdict itself: it speaks of this intent alone.
@@ -271,10 +297,13 @@ func (d *call) weigh(v verdict) verdict { return v }
 
 // learn takes in what an attempt taught.
 func (d *call) learn(t tried, v verdict) verdict {
-	d.head.Attempts++
+	number := d.head.Attempts + 1
+	if t.mayHaveLeft() {
+		d.head.Attempts = number
+	}
 	d.head.CutSum = d.cutSum
 	info := d.info(t, v)
-	info.Key, info.Intent, info.Number = d.head.Key, d.head.Intent, d.head.Attempts
+	info.Key, info.Intent, info.Number = d.head.Key, d.head.Intent, number
 	d.tracer.attempt(info)
 	v = d.ends.weigh(v)
 	switch {
@@ -282,6 +311,7 @@ func (d *call) learn(t tried, v verdict) verdict {
 		d.before.attempt, d.head.Fate = true, FateDone
 	case v.fate == FateUnknown:
 		d.before.attempt = true
+		d.head.DoubtAt = wallClock()
 	case v.fate == FateDone:
 		d.client.budgets.Refund(wire.Origin(d.wire.URL), time.Now())
 	}

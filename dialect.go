@@ -52,12 +52,31 @@ type Dialect struct {
 	// proves that no earlier attempt took effect (Stripe, IETF draft).
 	KeyFirst bool
 
-	// The matchers read an answer before the common table does.
+	// The matchers read an answer before the common table does. Answers to polls are
+	// read by those with the method GET, and successful ones also by InFlight and NotDone
+	// without a method.
 	InFlight    []Match // the first request with this key still runs: wait
 	Mismatch    []Match // the key belongs to another payload
 	AlreadyDone []Match // an earlier attempt succeeded
 	NotDone     []Match // refused for good, whatever the status says
+	Throttled   []Match // refused before processing for a limit: as a 429, whatever the status says
+	AtDoor      []Match // refused before processing, by the provider or a layer in front of it: as a 401
 	Replay      Match   // marks a stored answer; zero is "Idempotent-Replayed: true"
+
+	// Success, if any is set, is what an answer of the provider's own looks like when
+	// it succeeded: a 2xx that none recognises comes from a layer in front, a login or
+	// challenge page, and is refused at the door.
+	Success []Match
+
+	// SettlesWithin says for how long after it was received a request can still take
+	// effect. A refusal that long after the last attempt in doubt proves that none did.
+	// Zero: nobody knows, and only KeyFirst or a replay marker proves it.
+	SettlesWithin time.Duration
+
+	// SignedWith are headers that a signature made above the client covers, such as
+	// "X-Timestamp" beside "X-Signature": a resend takes them from the request that
+	// brings the new signature. Well-known ones are recognised anyway.
+	SignedWith []string
 
 	// Resource is where an AlreadyDone answer tells what to fetch.
 	Resource Resource

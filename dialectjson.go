@@ -51,6 +51,11 @@ type dialectJSON struct {
 	Mismatch      []Match      `json:"mismatch,omitzero"`
 	AlreadyDone   []Match      `json:"already_done,omitzero"`
 	NotDone       []Match      `json:"not_done,omitzero"`
+	Throttled     []Match      `json:"throttled,omitzero"`
+	AtDoor        []Match      `json:"at_door,omitzero"`
+	Success       []Match      `json:"success,omitzero"`
+	SettlesWithin jsonDuration `json:"settles_within,omitzero"`
+	SignedWith    []string     `json:"signed_with,omitzero"`
 	Replay        Match        `json:"replay,omitzero"`
 	Resource      Resource     `json:"resource,omitzero"`
 	Accepted      Accepted     `json:"accepted,omitzero"`
@@ -73,6 +78,8 @@ func (d Dialect) MarshalJSON() ([]byte, error) {
 		InFlightMax: jsonDuration(d.InFlightMax), InFlightDelay: jsonDuration(d.InFlightDelay),
 		KeyFirst: d.KeyFirst, InFlight: d.InFlight, Mismatch: d.Mismatch,
 		AlreadyDone: d.AlreadyDone, NotDone: d.NotDone, Replay: d.Replay,
+		Throttled: d.Throttled, AtDoor: d.AtDoor, Success: d.Success,
+		SettlesWithin: jsonDuration(d.SettlesWithin), SignedWith: d.SignedWith,
 		Resource: d.Resource, Accepted: d.Accepted, ShouldRetry: d.ShouldRetry,
 		SilentStop: d.SilentStop, Shape: d.Shape, Headers: d.Headers,
 		Source: d.Source, Checked: d.Checked, Unverified: d.Unverified,
@@ -100,6 +107,8 @@ func (d *Dialect) UnmarshalJSON(b []byte) error {
 		InFlightMax: time.Duration(j.InFlightMax), InFlightDelay: time.Duration(j.InFlightDelay),
 		KeyFirst: j.KeyFirst, InFlight: j.InFlight, Mismatch: j.Mismatch,
 		AlreadyDone: j.AlreadyDone, NotDone: j.NotDone, Replay: j.Replay,
+		Throttled: j.Throttled, AtDoor: j.AtDoor, Success: j.Success,
+		SettlesWithin: time.Duration(j.SettlesWithin), SignedWith: j.SignedWith,
 		Resource: j.Resource, Accepted: j.Accepted, ShouldRetry: j.ShouldRetry,
 		SilentStop: j.SilentStop, Shape: j.Shape, Headers: j.Headers,
 		Source: j.Source, Checked: j.Checked, Unverified: j.Unverified,

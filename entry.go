@@ -113,6 +113,7 @@ type head struct {
 	FirstSent   time.Time `json:",omitzero"`
 	RetryAt     time.Time `json:",omitzero"`
 	RetryEpoch  uint64    `json:",omitempty"` // of the clock, when RetryAt was set
+	DoubtAt     time.Time `json:",omitzero"`  // of the last attempt that may have been processed
 	Settled     time.Time `json:",omitzero"`
 	Expires     time.Time `json:",omitzero"`
 	Attempts    int       `json:",omitempty"`

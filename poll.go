@@ -54,29 +54,41 @@ func (d *call) judgePoll(t tried) verdict {
 	if t.answer == nil {
 		return verdictLost
 	}
-	in := t.answer.toMatch(http.MethodGet)
-	switch {
-	case matchAny(d.dialect.InFlight, in):
-		return verdict{row: rowPollInFlight, fate: FateUnknown, then: stepAccepted}
-	case matchAny(d.dialect.NotDone, in):
-		return verdict{row: rowPollNotDone, fate: FateNotDone, then: stepSettle}
-	case t.answer.cut != nil:
-		return verdictLost
-	}
+	in, _ := t.answer.toMatch(http.MethodGet)
 	v := tableVerdict(pollTable, in, true)
 	v.failing = in.Status >= 500
+	switch {
+	case matchPoll(d.dialect.InFlight, in):
+		return verdict{row: rowPollInFlight, fate: FateUnknown, then: stepAccepted}
+	case matchPoll(d.dialect.NotDone, in):
+		v = verdict{row: rowPollNotDone, fate: FateNotDone, then: stepSettle}
+	case t.cut():
+		return verdictLost
+	case v.row == rowPoll2xx && d.dialect.notTheProviders(in), v.row == rowPollElsewhere && !d.leadsHome(t.answer):
+		v = verdict{row: rowPollOther, fate: FateUnknown, then: stepStop}
+	}
+	if d.head.Fate == FateDone && v.fate == FateNotDone { // fate never goes down
+		v.fate, v.then = FateDone, stepStop
+	}
 	return v
+}
+
+// leadsHome tells a job's redirect to its result from one to a login page elsewhere.
+func (d *call) leadsHome(a *answer) bool {
+	to := wire.SameOrigin(a.from(d.wire), a.header.Get("Location"))
+	return to != nil && wire.Origin(to) == wire.Origin(d.wire.URL)
 }
 
 // fetch gets the resource that an AlreadyDone answer speaks of. over is false if
 // the call should go on and try again.
 func (d *call) fetch() (o outcome, over bool) {
 	conflict := d.answer
+	in, _ := conflict.toMatch("")
 	ours, err := d.madeByUs()
 	if err != nil {
 		return d.unsaved(d.outcome(nil), err), true
 	}
-	to := d.dialect.Resource.locate(conflict.from(d.wire), conflict.toMatch(""))
+	to := d.dialect.Resource.locate(conflict.from(d.wire), in)
 	if to == nil {
 		if !ours {
 			return d.stop(verdict{why: fmt.Errorf("%w: done before, and nothing tells whether for this payload", ErrMismatch)}), true

@@ -19,7 +19,7 @@ const matchLimit = 1 << 20
 
 // read takes the answer in: whole, as far as it is to be kept, or at its head.
 func (p *pass) read(resp *http.Response, timer *time.Timer, stop func()) *answer {
-	a := &answer{status: resp.StatusCode, header: resp.Header, live: resp, hop: p.hop, bodyless: p.bodyless(resp)}
+	a := &answer{status: resp.StatusCode, header: resp.Header, live: resp, bodyless: p.bodyless(resp)}
 	switch {
 	case resp.Body == nil:
 		return a

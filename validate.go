@@ -162,7 +162,7 @@ func (d Dialect) validateTimes(at string) error {
 		value time.Duration
 	}{
 		{"Window", d.Window}, {"Margin", d.Margin},
-		{"InFlightMax", d.InFlightMax}, {"InFlightDelay", d.InFlightDelay},
+		{"InFlightMax", d.InFlightMax}, {"InFlightDelay", d.InFlightDelay}, {"SettlesWithin", d.SettlesWithin},
 	} {
 		if t.value < 0 {
 			return invalid(at+"."+t.name, t.value, "negative")
@@ -181,6 +181,7 @@ func (d Dialect) validateMatches(at string) error {
 	}{
 		{"InFlight", d.InFlight}, {"Mismatch", d.Mismatch},
 		{"AlreadyDone", d.AlreadyDone}, {"NotDone", d.NotDone},
+		{"Throttled", d.Throttled}, {"AtDoor", d.AtDoor}, {"Success", d.Success},
 	} {
 		for i, m := range list.matches {
 			if err := m.validate(fmt.Sprintf("%s.%s[%d]", at, list.name, i)); err != nil {
@@ -268,6 +269,11 @@ func (d Dialect) validateHeaders(at string) error {
 	if d.FirstSent != "" {
 		if err := validateHeaderField(at+".FirstSent", d.FirstSent); err != nil {
 			return err
+		}
+	}
+	for i, name := range d.SignedWith {
+		if !wire.IsToken(name) {
+			return invalid(fmt.Sprintf("%s.SignedWith[%d]", at, i), name, "not a header name")
 		}
 	}
 	for i, name := range d.Headers {

@@ -52,7 +52,7 @@ const (
 	rowDeleted // DELETE 410, after a lost answer
 	rowAbsent  // DELETE 404, after a lost answer
 	rowDoor
-	rowAgain // 408 421 425
+	rowAgain // 408 421 425 499
 	row409
 	row429
 	row4xx
@@ -69,6 +69,9 @@ const (
 	rowMismatch
 	rowAlreadyDone
 	rowNotDone
+	rowThrottled
+	rowInFront  // a layer before the provider answered
+	rowSwitched // 101
 
 	rowPoll202 // of the table for polls
 	rowPoll2xx
@@ -83,10 +86,11 @@ const (
 // rowNames are the texts in Trace and logs.
 var rowNames = [...]string{
 	row202: "202", row2xx: "2xx", rowRepeat: "307 308", rowMoved: "301 302", rowElsewhere: "303", row3xx: "3xx",
-	rowDeleted: "DELETE 410", rowAbsent: "DELETE 404", rowDoor: "door", rowAgain: "408 421 425", row409: "409", row429: "429",
+	rowDeleted: "DELETE 410", rowAbsent: "DELETE 404", rowDoor: "door", rowAgain: "408 421 425 499", row409: "409", row429: "429",
 	row4xx: "4xx", rowUnsupported: "501 505", row5xx: "5xx", rowOther: "other",
 	rowNotSent: "not sent", rowRefused: "not sent for good", rowLost: "lost", rowCut: "cut",
 	rowInFlight: "in flight", rowMismatch: "mismatch", rowAlreadyDone: "already done", rowNotDone: "not done",
+	rowThrottled: "throttled", rowInFront: "in front", rowSwitched: "101",
 	rowPoll202: "poll 202", rowPoll2xx: "poll 2xx", rowPollElsewhere: "poll 303", rowPollAgain: "poll again",
 	rowPoll5xx: "poll 5xx", rowPollOther: "poll other", rowPollInFlight: "poll: in flight", rowPollNotDone: "poll: not done",
 }
@@ -109,6 +113,7 @@ type verdictRow struct {
 // The answers that came back whole, CONTRACT section 5. What a row leaves open
 // ("as the dialect says", "if Location keeps the path") is decided by refine.
 var answerTable = []verdictRow{
+	{row: rowSwitched, statuses: []int{101}, fate: FateDone, then: stepSettle},
 	{row: row202, statuses: []int{202}, fate: FateDone, then: stepAccepted},
 	{row: row2xx, from: 200, to: 299, fate: FateDone, then: stepSettle},
 	{row: rowRepeat, statuses: []int{307, 308}, fate: FateNotDone, then: stepFollow},
@@ -118,7 +123,7 @@ var answerTable = []verdictRow{
 	{row: rowDeleted, statuses: []int{410}, method: "DELETE", before: true, fate: FateDone, then: stepSettle},
 	{row: rowAbsent, statuses: []int{404}, method: "DELETE", before: true, fate: FateUnknown, then: stepStop},
 	{row: rowDoor, statuses: []int{401, 403, 407, 411, 413, 414, 431}, fate: FateNotDone, door: true, then: stepReturn},
-	{row: rowAgain, statuses: []int{408, 421, 425}, fate: FateUnknown, then: stepRetry},
+	{row: rowAgain, statuses: []int{408, 421, 425, 499}, fate: FateUnknown, then: stepRetry},
 	{row: row409, statuses: []int{409}, fate: FateUnknown, then: stepInFlight},
 	{row: row429, statuses: []int{429}, fate: FateNotDone, door: true, then: stepRetry},
 	{row: row4xx, from: 400, to: 499, fate: FateNotDone, then: stepSettle},
@@ -154,9 +159,10 @@ type facts struct {
 	keyed   bool
 	read    bool // GET, HEAD, OPTIONS: nothing can happen
 	before  bool // an earlier attempt was Unknown, or Done with its result missing
-	minted  bool // the key was minted here, so that nobody else can hold it
+	minted  bool // the key was minted here at random, so that nobody else can hold it
 
 	keyFirst bool // Dialect.KeyFirst
+	quiet    bool // Dialect.SettlesWithin has passed since the last attempt in doubt
 	done     bool // an earlier attempt was Done
 	again    bool // the request may be sent a second time: keyed, or idempotent by HTTP, or with a precondition
 }
@@ -167,7 +173,7 @@ func judge(d Dialect, f facts, t tried) verdict {
 	if t.answer == nil {
 		return f.afterEarlier(t.instead)
 	}
-	in := t.answer.toMatch(f.request.Method)
+	in, readable := t.answer.toMatch(f.request.Method)
 	v, matched := d.matched(f, in)
 	if !matched {
 		v = d.refine(tableVerdict(answerTable, in, f.before), f, t.answer)
@@ -178,12 +184,26 @@ func judge(d Dialect, f facts, t tried) verdict {
 	if !t.answer.success() {
 		v = d.hinted(v, in, matched)
 	}
+	if !readable {
+		v = v.unread()
+	}
 	return f.afterEarlier(v.asFarAsItCame(t))
 }
 
-// toMatch is the answer as matchers see it.
-func (a *answer) toMatch(method string) *matchInput {
-	return &matchInput{Method: method, Status: a.status, Header: a.header, Document: wire.Document{Body: a.body}}
+// toMatch is the answer as matchers see it, its body decoded. readable is false if the
+// body is in a coding that can't be read here.
+func (a *answer) toMatch(method string) (in *matchInput, readable bool) {
+	body, readable := wire.Decode(a.header, a.body, matchLimit)
+	return &matchInput{Method: method, Status: a.status, Header: a.header, Document: wire.Document{Body: body}}, readable
+}
+
+// unread takes back a refusal whose body can't be read: it may say "already done" or
+// "in flight".
+func (v verdict) unread() verdict {
+	if v.fate == FateNotDone && !v.door && v.row != rowRepeat && v.row != rowMoved {
+		v.fate, v.then = FateUnknown, stepStop
+	}
+	return v
 }
 
 // success tells a 2xx.
@@ -208,7 +228,15 @@ func (v verdict) asFarAsItCame(t tried) verdict {
 
 // matched reads an answer by the dialect alone.
 func (d Dialect) matched(f facts, in *matchInput) (verdict, bool) {
+	if matchAny(d.Throttled, in) {
+		return verdict{row: rowThrottled, fate: FateNotDone, door: true, then: stepRetry}, true
+	}
+	if f.read {
+		return verdict{}, false
+	}
 	switch {
+	case matchAny(d.AtDoor, in), matchAny(inFront, in), d.notTheProviders(in):
+		return verdict{row: rowInFront, fate: FateNotDone, door: true, then: stepReturn}, true
 	case matchAny(d.InFlight, in):
 		return verdict{row: rowInFlight, fate: FateUnknown, then: stepInFlight}, true
 	case matchAny(d.Mismatch, in):
@@ -222,6 +250,16 @@ func (d Dialect) matched(f facts, in *matchInput) (verdict, bool) {
 		return verdict{row: rowNotDone, fate: FateNotDone, then: stepSettle}, true
 	}
 	return verdict{}, false
+}
+
+// inFront are answers of layers that stand before any provider: the challenges of AWS
+// WAF (docs.aws.amazon.com/waf, "CAPTCHA and Challenge actions") and of Cloudflare
+// (developers.cloudflare.com, "Detect a Challenge Page response").
+var inFront = []Match{{Header: "X-Amzn-Waf-Action"}, {Header: "Cf-Mitigated", Value: "challenge"}}
+
+// notTheProviders tells a success that doesn't look like one of the provider's.
+func (d Dialect) notTheProviders(in *matchInput) bool {
+	return in.Status/100 == 2 && len(d.Success) > 0 && !matchAny(d.Success, in)
 }
 
 // mismatch is the provider's word that the key holds another payload: NotDone where
@@ -241,6 +279,10 @@ func (f facts) mismatch() verdict {
 // answer, a DELETE that finds nothing says only that there was nothing to delete.
 func (f facts) alreadyDone(in *matchInput) (verdict, bool) {
 	v := verdict{row: rowAlreadyDone, fate: FateDone, then: stepFetch}
+	if !f.keyed && !f.before { // without a key nothing ties it to this request: somebody else did it
+		v.fate, v.then = FateNotDone, stepSettle
+		return v, true
+	}
 	if in.Method != http.MethodDelete {
 		return v, true
 	}
@@ -278,6 +320,10 @@ func (d Dialect) refine(v verdict, f facts, a *answer) verdict {
 		to := wire.SameOrigin(a.from(f.request), location)
 		if to == nil || d.losesKey(f, to) {
 			v.then = stepSettle
+		}
+	case rowDoor:
+		if a.status == http.StatusForbidden && wire.AsksToWait(a.header) {
+			v.row, v.then = row429, stepRetry
 		}
 	case row409:
 		return f.conflict(v)
@@ -366,10 +412,13 @@ func (f facts) afterEarlier(v verdict) verdict {
 // proves tells whether a refusal says that no earlier attempt took effect: a stored
 // answer does, and one of a provider that looks the key up first; never one at the door.
 func (f facts) proves(v verdict) bool {
-	if v.door {
+	switch {
+	case v.door:
 		return false
+	case v.replayed, f.quiet:
+		return true
 	}
-	return v.replayed || f.keyFirst
+	return f.keyFirst && v.row != rowMoved && v.row != rowRepeat // a redirect is no key look-up
 }
 
 // once is the verdict on a request that can't be sent again.

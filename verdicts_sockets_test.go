@@ -101,7 +101,7 @@ func TestARefusedDialIsNotSent(t *testing.T) {
 	e := verdictErr(t, resp, err)
 	require.Equal(t, idem.FateNotDone, e.Fate)
 	require.ErrorIs(t, err, idem.ErrExhausted)
-	require.Equal(t, 3, e.Attempts)
+	require.Zero(t, e.Attempts, "no byte can have reached the wire")
 	require.Equal(t, "withdrawn", verdictState(t, c, "refused"))
 }
 
@@ -122,7 +122,7 @@ func TestABadCertificateIsNotSentAndNotRetried(t *testing.T) {
 	resp, err := c.Do(verdictTo(srv.URL, "certificate", "{}"))
 	e := verdictErr(t, resp, err)
 	require.Equal(t, idem.FateNotDone, e.Fate)
-	require.Equal(t, 1, e.Attempts)
+	require.Zero(t, e.Attempts)
 	require.Zero(t, delivered.Load())
 	require.Equal(t, "withdrawn", verdictState(t, c, "certificate"))
 }
@@ -134,7 +134,7 @@ func TestTLSToAPlainServerIsNotSentAndNotRetried(t *testing.T) {
 	resp, err := c.Do(verdictTo(strings.Replace(srv.URL, "http:", "https:", 1), "plain", "{}"))
 	e := verdictErr(t, resp, err)
 	require.Equal(t, idem.FateNotDone, e.Fate, "%v", err)
-	require.Equal(t, 1, e.Attempts)
+	require.Zero(t, e.Attempts)
 }
 
 // The server reads the request whole and resets: it may have worked.

@@ -107,7 +107,13 @@ func TestPutAndDeleteAreSentAgainWhileTheirCallerWaits(t *testing.T) {
 // A newer write may have passed since: only a precondition of its own makes a late
 // resend harmless.
 func TestAStalePutIsSentLaterOnlyUnderItsPrecondition(t *testing.T) {
-	for _, precondition := range []string{"", "If-Match", "If-None-Match", "If-Unmodified-Since"} {
+	for _, p := range []struct {
+		precondition, value string
+		guards              bool
+	}{
+		{"", "", false}, {"If-Match", `"v1"`, true}, {"If-None-Match", "*", true},
+		{"If-Match", "*", false}, {"If-None-Match", `"old"`, false}, {"If-Unmodified-Since", "Mon, 01 Jun 2026 12:00:00 GMT", false},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			base := &verdictBase{}
 			retry := verdictPatient
@@ -116,22 +122,22 @@ func TestAStalePutIsSentLaterOnlyUnderItsPrecondition(t *testing.T) {
 			defer c.Close()
 			base.always(verdictLost)
 			req := verdictReq(idem.WithIntent(context.Background(), "set"), "PUT", `{"degrees":18}`)
-			if precondition != "" {
-				req.Header.Set(precondition, `"v1"`)
+			if p.precondition != "" {
+				req.Header.Set(p.precondition, p.value)
 			}
 			_, err := c.Do(req)
 			require.Error(t, err)
 			require.Len(t, base.sends(), 2)
 			want := "pending"
-			if precondition == "" {
+			if !p.guards {
 				want = "ambiguous"
 			}
 			require.Equal(t, want, verdictState(t, c, "set"))
 			base.script()
 			_, err = c.Resume(context.Background(), nil)
 			require.NoError(t, err)
-			require.Equal(t, precondition != "", len(base.sends()) == 1)
-			if precondition == "" {
+			require.Equal(t, p.guards, len(base.sends()) == 1)
+			if !p.guards {
 				req.Body, _ = req.GetBody()
 				_, err = c.Do(req)
 				require.ErrorIs(t, err, idem.ErrUnkeyed)

@@ -14,6 +14,9 @@ type countedConn struct {
 }
 
 func (c *countedConn) Write(p []byte) (int, error) {
+	if c.closed.Load() { // what is written now can't leave, and must not count as if it had
+		return 0, net.ErrClosed
+	}
 	c.wrote.Add(int64(len(p)))
 	return c.Conn.Write(p)
 }

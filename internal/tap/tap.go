@@ -14,6 +14,7 @@ import (
 	"errors"
 	"net"
 	"net/http/httptrace"
+	"slices"
 	"sync"
 )
 
@@ -27,24 +28,20 @@ type Spy struct {
 	mu     sync.Mutex
 	conns  []net.Conn
 	wrote  []int64 // bytes that conns had written when they were handed out
-	failed bool    // a dial or a handshake reported an error
+	shaken error   // how the last TLS handshake ended without a connection handed out
 }
 
 // Trace is what watches. It sees the work of every net/http transport below, and of others
 // as far as they report it.
 func (s *Spy) Trace() *httptrace.ClientTrace {
-	fail := func(err error) {
-		if err != nil {
-			s.mu.Lock()
-			s.failed = true
-			s.mu.Unlock()
-		}
-	}
 	return &httptrace.ClientTrace{
 		GotConn:          func(i httptrace.GotConnInfo) { s.got(i.Conn) },
-		DNSDone:          func(i httptrace.DNSDoneInfo) { fail(i.Err) },
-		ConnectDone:      func(_, _ string, err error) { fail(err) },
-		TLSHandshakeDone: func(_ tls.ConnectionState, err error) { fail(err) },
+		ConnectDone: func(_, _ string, err error) {
+			if err == nil {
+				s.shook(nil)
+			}
+		},
+		TLSHandshakeDone: func(_ tls.ConnectionState, err error) { s.shook(err) },
 		WroteRequest:     func(httptrace.WroteRequestInfo) { s.Sent() },
 	}
 }
@@ -70,6 +67,15 @@ func (s *Spy) got(conn net.Conn) {
 	}
 }
 
+// shook notes how a handshake ended. A later one that succeeds undoes a failure: of
+// several addresses one may answer. A failed dial says nothing for the same reason; it
+// is told by the type of the attempt's error.
+func (s *Spy) shook(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shaken = err
+}
+
 // Conns is how many connections the attempt was handed. More than one means that a
 // transport below sent again by itself, or tried to.
 func (s *Spy) Conns() int {
@@ -80,9 +86,9 @@ func (s *Spy) Conns() int {
 
 // NeverSent tells whether it is proven that no byte of the request left; err is how the
 // attempt ended. It holds if each connection that was handed out is one of
-// [NewTransport]'s, is closed, and wrote nothing since; and if there was none, if a
-// look-up, dial or handshake reported its failure, or err is of a type that only such a
-// failure has. Whatever else is unproven, and false: the request may have left.
+// [NewTransport]'s, is closed, and wrote nothing since; and if there was none, if the
+// last handshake failed, or err is of a type that only a failed look-up, dial or
+// handshake has. Whatever else is unproven, and false: the request may have left.
 func (s *Spy) NeverSent(err error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,19 +98,31 @@ func (s *Spy) NeverSent(err error) bool {
 			return false
 		}
 	}
-	return len(s.conns) > 0 || s.failed || dialFailed(err)
+	return len(s.conns) > 0 || s.shaken != nil || dialFailed(err)
 }
 
 // dialFailed tells by its type that err comes from before a connection.
 func dialFailed(err error) bool {
 	var op *net.OpError
-	if errors.As(err, &op) && (op.Op == "dial" || op.Op == "proxyconnect" || op.Op == "socks connect") {
+	if errors.As(err, &op) && slices.Contains([]string{"dial", "proxyconnect", "socks connect"}, op.Op) {
 		return true
 	}
 	var dns *net.DNSError
 	var cert *tls.CertificateVerificationError
-	return errors.As(err, &dns) || errors.As(err, &cert) || errors.Is(err, errProxyRefused)
+	var said *NotSentError
+	for _, target := range []any{&dns, &cert, &said} {
+		if errors.As(err, target) {
+			return true
+		}
+	}
+	return errors.Is(err, errProxyRefused)
 }
+
+// NotSentError is a transport's own word that it sent nothing.
+type NotSentError struct{ Err error }
+
+func (e *NotSentError) Error() string { return e.Err.Error() }
+func (e *NotSentError) Unwrap() error { return e.Err }
 
 // Permanent tells the failures without a sent byte that the next attempt would meet again:
 // a certificate, an answer that isn't TLS, an address that is none. A name that doesn't
