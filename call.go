@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -132,13 +133,29 @@ func (d *call) load(f held) error {
 	if d.head.Call != "" {
 		return fmt.Errorf("%w: its call %s carries it", ErrConflict, d.head.Call)
 	}
-	d.live = d.live.Expecting(d.head.WithheldHeaders, d.head.WithheldParams)
+	d.expectCredentials()
 	d.dialect, _ = d.client.opts.Dialect.route(d.wire.Method, d.wire.URL.EscapedPath())
 	d.bounds.under(d.dialect)
 	if d.head.PollURL != "" {
 		return d.pollAt(d.head.PollURL)
 	}
 	return nil
+}
+
+// expectCredentials demands what the journal withheld, where the request isn't made
+// anew: on Resume and Run. In Do today's request decides which credentials it brings,
+// for a key may have become a token, and a balancer's cookie may be gone; only one that
+// brings none at all, with no hook to add some, is kept from being refused.
+func (d *call) expectCredentials() {
+	headers := d.head.WithheldHeaders
+	if d.in != nil {
+		brought := len(d.in.live.Headers) + len(d.in.live.Query)
+		if brought > 0 || d.client.opts.Authorize != nil {
+			return
+		}
+		headers = slices.DeleteFunc(slices.Clone(headers), func(name string) bool { return name == "Cookie" })
+	}
+	d.live = d.live.Expecting(headers, d.head.WithheldParams)
 }
 
 // guard gives the entry back if f panics, as long as no deferred release does.

@@ -19,7 +19,8 @@ func (c *Client) Reserve(ctx context.Context, name string, payload []byte) (Key,
 	leave, err := c.enter()
 	defer leave()
 	in := &intent{op: "Reserve", ctx: ctx, payload: payload, dialect: c.opts.Dialect, keyed: true}
-	if named := c.identify(in, func() string { return name }); named != nil {
+	in.name = name
+	if named := c.identify(in, nil); named != nil {
 		err = named
 	} else if name == "" {
 		err = checkName(name)

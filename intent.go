@@ -2,8 +2,10 @@ package idem
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"time"
@@ -27,6 +29,7 @@ type intent struct {
 	op      string
 	ctx     context.Context
 	req     *http.Request // the caller's, never changed; nil for Reserve
+	body    io.ReadCloser // the caller's, to be closed
 	skip    bool          // sent as it is
 	read    bool          // GET, HEAD, OPTIONS, TRACE
 	name    string
@@ -118,89 +121,207 @@ func (c *Client) prepare(op string, req *http.Request, closed error) (*intent, e
 	if req == nil {
 		return in, &InvalidError{"Request", nil, "must not be nil"}
 	}
-	in.ctx = req.Context()
-	if req.Body != nil {
-		defer func() {
-			if base := in.skip && in.req == req && closed == nil; !base { // else Base closes it
-				req.Body.Close()
-			}
-		}()
+	in.ctx, in.body = req.Context(), req.Body
+	if origin, ours := redirectedFrom(req); ours {
+		in.closeBody()
+		return in, &redirectError{origin, req.Response}
 	}
-	switch req.Method {
-	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
-		in.read = true
-	}
+	in.read = isRead(req.Method)
 	if err := asInvalid(wire.Check(req)); err != nil {
-		// The name or key may hold something all the same. A hook doesn't get a
-		// request without a URL.
-		_ = c.identify(in, func() string {
-			if req.URL != nil {
-				return c.opts.Name(req)
-			}
-			name, _ := IntentFrom(in.ctx)
-			return name
-		})
+		in.closeBody()
+		_ = c.identify(in, nil) // the name or key may hold something all the same
 		return in, err
 	}
-	if c.opts.Skip != nil && c.opts.Skip(req) {
-		in.skip = true
+	if c.skips(in) {
+		if closed != nil {
+			in.closeBody()
+		}
 		return in, closed
 	}
-	if !in.read {
-		if err := c.identify(in, func() string { return c.opts.Name(req) }); err != nil {
-			return in, err
-		}
-	}
-	if err := c.readPayload(in); err != nil {
-		return in, err
-	}
-	return in, closed
+	defer in.closeBody()
+	return in, cmp.Or(c.readIntent(in), closed)
 }
 
-// identify takes name, key, account and expiry from the context.
-func (c *Client) identify(in *intent, name func() string) error {
+// readIntent reads the body, and then asks who the intent is: a hook that looks into the
+// body gets a reader of its own.
+func (c *Client) readIntent(in *intent) error {
+	body, bad := c.readBody(in)
+	if !in.read {
+		if err := c.identify(in, body); err != nil {
+			return err
+		}
+	}
+	return c.readPayload(in, body, bad)
+}
+
+// readBody reads the caller's body to its end, or until the caller or the client ends.
+func (c *Client) readBody(in *intent) ([]byte, error) {
+	if in.req.Body == nil {
+		return readAll(nil, in.req.ContentLength, c.opts.MaxBody)
+	}
+	ctx, done := c.within(in.ctx)
+	defer done()
+	unhook := context.AfterFunc(ctx, func() { in.req.Body.Close() }) // a body that stalls
+	defer unhook()
+	body, err := readAll(in.req.Body, in.req.ContentLength, c.opts.MaxBody)
+	if ended := endOf(ctx); err != nil && ended != nil {
+		return body, ended
+	}
+	return body, err
+}
+
+// closeBody closes the caller's body, whatever stands in for its request by now.
+func (in *intent) closeBody() {
+	if in.body != nil {
+		in.body.Close()
+	}
+}
+
+// isRead tells methods by which nothing happens.
+func isRead(method string) bool {
+	switch method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		return true
+	}
+	return false
+}
+
+// skips asks the hook that tells what is no intent. It may look into the body: what it
+// reads goes out all the same.
+func (c *Client) skips(in *intent) bool {
+	if c.opts.Skip == nil {
+		return false
+	}
+	req, peek := in.req, (*peeked)(nil)
+	if req.Body != nil && req.Body != http.NoBody {
+		peek = &peeked{from: req.Body}
+		req = req.Clone(in.ctx)
+		req.Body, req.GetBody = peek, nil
+	}
+	in.skip = c.opts.Skip(req)
+	if peek != nil && peek.read.Len() > 0 {
+		in.req = in.req.Clone(in.ctx)
+		in.req.Body = peek.whole()
+	}
+	return in.skip
+}
+
+// peeked is a body that remembers what was read of it. Closing it does nothing.
+type peeked struct {
+	from io.ReadCloser
+	read bytes.Buffer
+}
+
+func (p *peeked) Read(b []byte) (int, error) {
+	n, err := p.from.Read(b)
+	p.read.Write(b[:n])
+	return n, err
+}
+
+func (p *peeked) Close() error { return nil }
+
+// whole is the body from its beginning.
+func (p *peeked) whole() io.ReadCloser {
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(p.read.Bytes()), p.from), p.from}
+}
+
+// redirectedFrom tells a request that net/http made by following a redirect, in a chain
+// that began with an intent of ours, and what is known of that.
+func redirectedFrom(req *http.Request) (Result, bool) {
+	for resp := req.Response; resp != nil; resp = resp.Request.Response {
+		if r, ok := ResultOf(resp); ok && r.Key != "" {
+			return r, true
+		}
+		if resp.Request == nil {
+			break
+		}
+	}
+	return Result{}, false
+}
+
+// redirectError stops a hop: a followed redirect of a charge is a GET that looks like
+// success, or the charge at another origin.
+type redirectError struct {
+	intent Result
+	resp   *http.Response
+}
+
+func (e *redirectError) Error() string {
+	return fmt.Sprintf("idem: the provider redirects the intent (status %d), which is not followed", e.resp.StatusCode)
+}
+
+// foreignHop tells a read that a redirect sent to another origin than it began at, where
+// nobody's credentials belong.
+func foreignHop(req *http.Request) bool {
+	first := req
+	for first.Response != nil && first.Response.Request != nil {
+		first = first.Response.Request
+	}
+	return wire.Origin(first.URL) != wire.Origin(req.URL)
+}
+
+// identify takes name, key, account and expiry from the context. The hook that names
+// gets a body of its own, and no request without a URL.
+func (c *Client) identify(in *intent, body []byte) error {
 	if key, ok := in.ctx.Value(keyKey).(Key); ok { // first: it may hold something though the name is bad
 		in.given, in.key, in.source = key, key, keyCaller
 	}
 	in.account, in.perCall = c.opts.accountOf(in.ctx)
+	in.expires, _ = in.ctx.Value(expiryKey).(time.Time)
+	in.stored, _ = in.ctx.Value(storedPayloadKey).(bool)
 	if item, ok := in.ctx.Value(itemKeyKey).(itemIntent); ok {
 		in.name, in.derive, in.batch, in.item = item.name, item.key, item.batch, item.item
-		in.expires, _ = in.ctx.Value(expiryKey).(time.Time)
-		in.stored, _ = in.ctx.Value(storedPayloadKey).(bool)
-		return nil
+		return checkContext(in)
 	}
 	if given, ok := IntentFrom(in.ctx); ok && in.req != nil && given == "" {
 		return checkName(given)
 	}
-	in.name = name()
-	if in.name != "" {
+	if in.name = c.nameOf(in, body); in.name != "" {
 		if err := checkName(in.name); err != nil {
 			in.name = ""
 			return err
 		}
 	}
-	if len(in.account) > maxScope {
-		return &InvalidError{"Account", in.account, "must be at most 255 bytes"}
+	return checkContext(in)
+}
+
+func (c *Client) nameOf(in *intent, body []byte) string {
+	name, _ := IntentFrom(in.ctx)
+	switch {
+	case in.req == nil:
+		return in.name // Reserve's
+	case c.opts.Name == nil, in.req.URL == nil:
+		return name
 	}
-	in.expires, _ = in.ctx.Value(expiryKey).(time.Time)
-	in.stored, _ = in.ctx.Value(storedPayloadKey).(bool)
+	return c.opts.Name(wire.WithBody(in.req, body))
+}
+
+// checkContext refuses an account or an expiry that can't be journaled.
+func checkContext(in *intent) error {
+	switch {
+	case !isText(in.account, maxScope):
+		return &InvalidError{"Account", in.account, "must be UTF-8 of at most 255 bytes"}
+	case in.perCall && in.account == "":
+		return &InvalidError{"Account", in.account, "must not be empty: leave WithAccount out for Options.Account"}
+	case in.expires.Year() > 9999:
+		return &InvalidError{"Expiry", in.expires, "must be before the year 10000"}
+	}
 	return nil
 }
 
-// readPayload reads the body and takes the request apart: what is journaled, what
-// is withheld, the key that an SDK has put there, the fingerprint.
-func (c *Client) readPayload(in *intent) error {
-	body, err := readAll(in.req.Body, in.req.ContentLength, c.opts.MaxBody)
+// readPayload takes the request apart: what is journaled, what is withheld, the key that
+// an SDK has put there, the fingerprint.
+func (c *Client) readPayload(in *intent, body []byte, err error) error {
 	w := wire.From(in.req, body)
 	if err == nil && isTokenRequest(w) {
 		in.skip, in.req = true, wire.WithBody(in.req, body)
 		return nil
 	}
 	badKey := c.findKey(in, w) // also of a request whose body is bad: the key may hold something
-	if err == nil {
-		err = badKey
-	}
-	if err != nil {
+	if err = cmp.Or(err, badKey); err != nil {
 		return err
 	}
 	if !in.read {
@@ -208,7 +329,15 @@ func (c *Client) readPayload(in *intent) error {
 		in.sum = sum[:]
 	}
 	in.wire, in.live = in.dialect.withhold(w)
-	return nil
+	return c.needsName(in)
+}
+
+// needsName refuses an intent that nothing would find again, where the options say so.
+func (c *Client) needsName(in *intent) error {
+	if !c.opts.RequireName || in.read || in.name != "" || in.source == keyCaller {
+		return nil
+	}
+	return &InvalidError{"Intent", nil, "needs a name (WithIntent) or a key of yours (WithKey), by Options.RequireName"}
 }
 
 // findKey chooses the dialect and takes up the key that an SDK has put into the
@@ -237,10 +366,8 @@ func (c *Client) findKey(in *intent, w *wire.Request) error {
 // refuseSkipped ends a batch item that is to happen once, but whose request would be
 // sent without key or journal: a rerun would send it again.
 func (c *Client) refuseSkipped(in *intent) outcome {
-	if in.req.Body != nil {
-		in.req.Body.Close()
-	}
-	err := c.identify(in, func() string { return "" }) // the name is forced
+	in.closeBody()
+	err := c.identify(in, nil) // the name is forced
 	if err == nil {
 		err = &InvalidError{"Request", in.req.Method, "is no intent, so it can't be part of a batch"}
 	}

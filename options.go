@@ -44,6 +44,11 @@ type Options struct {
 	// that WithIntent put into the request's context.
 	Name func(*http.Request) string
 
+	// RequireName refuses an intent that has neither a name nor a key of the caller's
+	// own (WithKey): nothing would find it again after a crash, and a repeat of the call
+	// would be another intent.
+	RequireName bool
+
 	// Skip tells which requests are no intents. They are sent as they are, once,
 	// without key or journal, their bodies unread: an SDK's large uploads, say.
 	Skip func(*http.Request) bool
@@ -120,9 +125,6 @@ func (o *Options) withDefaults() (Options, error) {
 	out.MaxBody, out.MaxResult = min(out.MaxBody, math.MaxInt64-1), min(out.MaxResult, math.MaxInt64-1)
 	if out.Keep == 0 {
 		out.Keep = max(defaultKeep, out.Dialect.longestWindow())
-	}
-	if out.Name == nil {
-		out.Name = func(r *http.Request) string { name, _ := IntentFrom(r.Context()); return name }
 	}
 	return out, nil
 }

@@ -23,6 +23,8 @@ type outcome struct {
 
 	replayed, recalled, trimmed bool
 
+	hop *http.Response // the redirect that isn't followed
+
 	skipped bool // no intent: resp and why are what Base said
 	resp    *http.Response
 
@@ -105,6 +107,9 @@ func (o outcome) failure() *Error {
 		if o.in != nil && o.in.req != nil {
 			e.Response.Request = withResult(o.in.req, o.result(e))
 		}
+	}
+	if o.hop != nil {
+		e.Response = o.hop
 	}
 	if o.in != nil {
 		o.in.fill(o.result(e))

@@ -24,6 +24,7 @@ type pass struct {
 	account string // whose credentials hooks are to add; "" if nobody said
 
 	reads   bool            // of a GET or its kin, by which nothing can happen
+	foreign bool            // a redirect led to another origin: no credentials
 	dialect Dialect         // today's
 	wire    *wire.Request   // what every attempt sends, key in place
 	live    secret.Withheld // the credentials of today's request
@@ -288,7 +289,7 @@ func (p *pass) outcome(in *intent, why error) outcome {
 func (p *pass) next() (w *wire.Request, ours bool) {
 	w = new(wire.Request)
 	*w = *p.wire
-	return w, true
+	return w, !p.foreign
 }
 
 func (p *pass) whyStop() error { return endOf(p.ctx) }
@@ -303,7 +304,7 @@ func (c *Client) serveRead(in *intent) outcome {
 	p := newPass(c, in.op, in.ctx)
 	defer p.end()
 	p.dialect, p.live, p.wire, p.account = in.dialect, in.live, in.wire, in.account
-	p.reads = true
+	p.reads, p.foreign = true, foreignHop(in.req)
 	judge := func(t tried) verdict { return judge(p.dialect, facts{request: p.wire, read: true}, t) }
 	for {
 		if err := endOf(p.ctx); err != nil {

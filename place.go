@@ -57,7 +57,7 @@ func asInvalid(err error) error {
 // own are the names that the dialect takes for itself, though they may sound like a
 // credential's.
 func (d Dialect) own() secret.Own {
-	own := secret.Own{FirstSent: d.FirstSent}
+	own := secret.Own{FirstSent: d.FirstSent, SignedWith: d.SignedWith}
 	if d.inHeader() {
 		own.Header = d.field()
 	}
@@ -82,7 +82,7 @@ func isTokenRequest(m *wire.Request) bool {
 // fingerprint is what makes two requests the same intent: all of it but the key and the
 // credentials. See wire.Request.Fingerprint.
 func (d Dialect) fingerprint(m *wire.Request) [sha256.Size]byte {
-	return m.Fingerprint(d.spot(), d.own().IsPayload, d.Headers)
+	return m.Fingerprint(d.spot(), d.own().IsPayload(m.URL.RawQuery), d.Headers)
 }
 
 func sumOf(b []byte) []byte {

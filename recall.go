@@ -88,6 +88,16 @@ func (c *Client) fail(in *intent, f held, err error) outcome {
 	return o
 }
 
+// outcome is what a hop that isn't sent tells of its intent: what was known of it. The
+// Result that its caller has stays as it is.
+func (e *redirectError) outcome(in *intent) outcome {
+	in.ctx = context.WithValue(in.ctx, resultPointerKey, (*Result)(nil))
+	return outcome{
+		in: in, op: in.op, key: e.intent.Key, name: e.intent.Intent, attempts: e.intent.Attempts, fate: e.intent.Fate,
+		retryAt: e.intent.RetryAt, why: e, hop: e.resp,
+	}
+}
+
 // failed is why a look-up or a person's change failed, with what is known of the
 // intent.
 func (c *Client) failed(op, name string, key Key, f held, why error) *Error {
@@ -124,6 +134,10 @@ func holderFate(h *head, err error) Fate {
 // refuse is the outcome of a call that can't begin. Nothing was sent for it, but its
 // name or key may hold something.
 func (c *Client) refuse(in *intent, err error) outcome {
+	var hop *redirectError
+	if errors.As(err, &hop) {
+		return hop.outcome(in)
+	}
 	if in.skip {
 		return outcome{in: in, op: in.op, why: err, fate: FateNotDone}
 	}

@@ -50,6 +50,9 @@ func scrubParams(query string) string {
 	parts := strings.Split(query, "&")
 	for i, part := range parts {
 		name, value, _ := strings.Cut(part, "=")
+		if hidesSecret(part) {
+			parts[i] = name + "=" + redacted
+		}
 		if value != "" && IsQuery(wire.ParamName(part)) {
 			parts[i] = name + "=" + redacted
 		}

@@ -39,7 +39,8 @@ var credentialQuery = setOf(
 	"access_token", "api_key", "api-key", "apikey", "key", "sig", "sign", "signature",
 	"token", "auth", "authorization", "password", "passwd", "pwd", "pass", "secret",
 	"client_secret", "client_assertion", "x-amz-signature", "x-amz-credential",
-	"x-amz-security-token", "x-goog-signature", "x-goog-credential",
+	"x-amz-security-token", "x-amz-date", "x-amz-expires", "x-amz-algorithm", "x-amz-signedheaders",
+	"x-goog-signature", "x-goog-credential", "x-goog-date", "x-goog-expires", "x-goog-algorithm", "x-goog-signedheaders",
 	"awsaccesskeyid", "googleaccessid", "key-pair-id",
 )
 
@@ -96,26 +97,42 @@ func IsCredentialQuery(name string) bool { return credentialQuery[strings.ToLowe
 
 // Own are the names that belong to a dialect, whatever they sound like; "" is none.
 type Own struct {
-	Header, Query string // where the key stands
-	FirstSent     string // the header that dates the intent
+	Header, Query string   // where the key stands
+	FirstSent     string   // the header that dates the intent
+	SignedWith    []string // headers that a signature covers
 }
 
 func (own Own) secretHeader(name string) bool {
 	return IsHeader(name) && !strings.EqualFold(name, own.Header)
 }
 
-func (own Own) secretQuery(name string) bool {
-	return IsQuery(name) && (own.Query == "" || name != own.Query)
+// IsPayload tells, for the parameters of a query, which are part of what is asked for:
+// neither the key nor a credential, nor what a presigned URL carries beside its
+// signature, all of which is made anew with it.
+func (own Own) IsPayload(query string) func(param string) bool {
+	sas := false
+	for _, name := range []string{"sig", "sv"} { // an Azure shared access signature has both
+		sas = slices.ContainsFunc(wire.ParamValues(query, name), notEmpty)
+		if !sas {
+			break
+		}
+	}
+	return func(param string) bool {
+		switch {
+		case own.Query != "" && param == own.Query, IsQuery(param):
+			return false
+		case sas && sasParams[param]:
+			return false
+		}
+		return true
+	}
 }
 
-// IsPayload tells a query parameter that is part of what is asked for: neither the key
-// nor a credential.
-func (own Own) IsPayload(param string) bool {
-	if own.Query != "" && param == own.Query {
-		return false
-	}
-	return !IsQuery(param)
-}
+// sasParams are the fields of an Azure shared access signature
+// (learn.microsoft.com/rest/api/storageservices/create-service-sas).
+var sasParams = setOf(
+	"sv", "ss", "srt", "sr", "st", "se", "sp", "sip", "spr", "si", "skoid", "sktid", "skt", "ske", "sks", "skv", "sdd", "saoid", "suoid", "scid", "ses",
+)
 
 // Withheld is what was taken out of a request before it is journaled. The names
 // are journaled in its place; the live values stay in memory.
@@ -144,7 +161,9 @@ func (own Own) Withhold(m *wire.Request) (kept *wire.Request, w Withheld) {
 	for name, values := range m.Header {
 		if len(values) > 0 && own.secretHeader(name) {
 			w.header[name] = slices.Clone(values)
-			w.Headers = append(w.Headers, textproto.CanonicalMIMEHeaderKey(name))
+			if slices.ContainsFunc(values, notEmpty) { // nothing demands an empty value back
+				w.Headers = append(w.Headers, textproto.CanonicalMIMEHeaderKey(name))
+			}
 		} else {
 			out.Header[name] = slices.Clone(values)
 		}
@@ -165,37 +184,97 @@ func (own Own) Withhold(m *wire.Request) (kept *wire.Request, w Withheld) {
 }
 
 func (own Own) withholdQuery(u *url.URL, w *Withheld) {
-	for i, part := range strings.Split(u.RawQuery, "&") {
+	isPayload := own.IsPayload(u.RawQuery)
+	parts := strings.Split(u.RawQuery, "&")
+	var kept []string
+	for i, part := range parts {
 		name := wire.ParamName(part)
-		if !own.secretQuery(name) {
+		ours := own.Query != "" && name == own.Query
+		if ours || isPayload(name) && !hidesSecret(part) {
+			kept = append(kept, part)
 			continue
 		}
 		w.query = append(w.query, queryPart{i, part})
-		if !slices.Contains(w.Query, name) {
+		demanded := !isPayload(name) && wire.ParamValue(part) != "" // nothing demands an empty value back
+		if demanded && !slices.Contains(w.Query, name) {
 			w.Query = append(w.Query, name)
 		}
 	}
-	u.RawQuery = wire.WithoutParams(u.RawQuery, own.secretQuery)
+	u.RawQuery = strings.Join(kept, "&")
 }
 
-// signedHeaders returns those that an AWS signature (SigV4) names, with the time and
-// the attempt's number among them. They change with the signature, so a resend under
-// another one, made for a later request of the same intent, needs that one's too. The
-// key's own header is not among them.
+// hidesSecret tells a part with a credential behind a ";", at which some servers cut.
+func hidesSecret(part string) bool {
+	_, rest, _ := strings.Cut(part, ";")
+	for sub := range strings.SplitSeq(rest, ";") {
+		if IsQuery(wire.ParamName(sub)) {
+			return true
+		}
+	}
+	return false
+}
+
+// companions are names, reduced, of what a signature covers and changes with it.
+var companions = setOf(
+	"date", "xdate", "timestamp", "nonce", "digest", "contentdigest", "contentmd5", "signatureinput", "keyid",
+)
+
+// companionParts mark such a name that has one of them in it.
+var companionParts = []string{"timestamp", "nonce", "digest", "contentsha256", "signdate", "keyid", "requesttime"}
+
+func isCompanion(name string) bool {
+	bare := separators.Replace(strings.ToLower(name))
+	return companions[bare] || slices.ContainsFunc(companionParts, func(part string) bool { return strings.Contains(bare, part) })
+}
+
+// signedHeaders returns those that change with the signature on a request, so that a
+// resend under another one, made for a later request of the same intent, needs that
+// one's too: what an AWS signature (SigV4) names, the time stamp, nonce and digest
+// beside any other, and what the dialect says. The key's own header is not among them.
 func (own Own) signedHeaders(m *wire.Request) http.Header {
-	_, names, aws := strings.Cut(m.Header.Get("Authorization"), "SignedHeaders=")
-	if !aws {
+	named, aws := awsSigned(m.Header.Get("Authorization"))
+	if !aws && !carriesSignature(m.Header) && len(own.SignedWith) == 0 {
 		return nil
 	}
-	names, _, _ = strings.Cut(names, ",")
 	signed := http.Header{}
-	for name := range strings.SplitSeq(names, ";") {
-		key := strings.EqualFold(name, own.Header) || strings.EqualFold(name, own.FirstSent)
-		if values := m.Header.Values(name); len(values) > 0 && !key && !own.secretHeader(name) {
+	for name, values := range m.Header {
+		covered := slices.ContainsFunc(named, func(n string) bool { return strings.EqualFold(n, name) }) ||
+			slices.ContainsFunc(own.SignedWith, func(n string) bool { return strings.EqualFold(n, name) })
+		if !covered {
+			covered = !aws && isCompanion(name)
+		}
+		if covered && !own.isOwnHeader(name) && !own.secretHeader(name) {
 			signed[textproto.CanonicalMIMEHeaderKey(name)] = slices.Clone(values)
 		}
 	}
 	return signed
+}
+
+func (own Own) isOwnHeader(name string) bool {
+	return strings.EqualFold(name, own.Header) || strings.EqualFold(name, own.FirstSent)
+}
+
+// awsSigned are the headers that an AWS signature names.
+func awsSigned(authorization string) (names []string, ok bool) {
+	_, list, ok := strings.Cut(authorization, "SignedHeaders=")
+	list, _, _ = strings.Cut(list, ",")
+	if !ok {
+		return nil, false
+	}
+	return strings.Split(list, ";"), true
+}
+
+// carriesSignature tells a request that was signed by other means.
+func carriesSignature(h http.Header) bool {
+	for name := range h {
+		bare := separators.Replace(strings.ToLower(name))
+		for _, part := range []string{"signature", "accesssign", "hmac"} {
+			if strings.Contains(bare, part) {
+				return true
+			}
+		}
+	}
+	return strings.Contains(h.Get("Authorization"), "ignature")
 }
 
 // basicAuth is the header that net/http makes of user info.
