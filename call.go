@@ -328,9 +328,11 @@ func (d *call) learn(t tried, v verdict) verdict {
 		d.before.attempt, d.head.Fate = true, FateDone
 	case v.fate == FateUnknown:
 		d.before.attempt = true
-		d.head.DoubtAt = wallClock()
 	case v.fate == FateDone:
 		d.client.budgets.Refund(wire.Origin(d.wire.URL), time.Now())
+	}
+	if v.own == FateUnknown {
+		d.head.DoubtAt = wallClock()
 	}
 	if v.then == stepInFlight {
 		return d.inFlight(v)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/idem-go/idem/internal/tap"
 	"github.com/idem-go/idem/keystore"
 )
 
@@ -185,3 +186,8 @@ func quoteValue(v any) string {
 	}
 	return s
 }
+
+// NotSent marks err as a transport's own word that it sent nothing of the request, for an
+// [Options.Base] that fails before the wire, say because its token source does. The
+// attempt is then NotDone, and isn't counted.
+func NotSent(err error) error { return &tap.NotSentError{Err: err} }

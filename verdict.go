@@ -28,7 +28,8 @@ const (
 // verdict is what one attempt taught us.
 type verdict struct {
 	row  rowKind // of the table
-	fate Fate    // of this attempt
+	fate Fate    // of this attempt, in the light of earlier ones
+	own  Fate    // of this attempt alone
 	door bool    // refused before processing
 	then step
 	why  error // the sentinel for stepStop and stepAmbiguous; nil is ErrInDoubt
@@ -391,6 +392,7 @@ func (v verdict) final() bool {
 // afterEarlier looks at a verdict in the light of what was sent before, and of what
 // can't be sent again.
 func (f facts) afterEarlier(v verdict) verdict {
+	v.own = v.fate
 	if f.read {
 		return f.ofRead(v)
 	}

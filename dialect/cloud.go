@@ -66,6 +66,21 @@ func AWS() idem.Dialect {
 		"IdempotencyTokenInUseException"} {
 		d.InFlight = append(d.InFlight, awsError(code)...)
 	}
+	return awsDoor(d)
+}
+
+// awsDoor fills in what AWS's common errors say of a limit, and of credentials: neither
+// was processed, though the status is 400
+// (docs.aws.amazon.com/awssupport/latest/APIReference/CommonErrors.html, botocore/retries).
+func awsDoor(d idem.Dialect) idem.Dialect {
+	for _, code := range []string{"Throttling", "ThrottlingException", "ThrottledException", "RequestThrottled", "RequestThrottledException",
+		"TooManyRequestsException", "ProvisionedThroughputExceededException", "RequestLimitExceeded", "SlowDown", "EC2ThrottledException"} {
+		d.Throttled = append(d.Throttled, awsError(code)...)
+	}
+	for _, code := range []string{"ExpiredToken", "ExpiredTokenException", "RequestExpired", "UnrecognizedClientException", "InvalidClientTokenId",
+		"IncompleteSignature", "InvalidSignatureException", "SignatureDoesNotMatch", "MissingAuthenticationToken", "AccessDeniedException"} {
+		d.AtDoor = append(d.AtDoor, awsError(code)...)
+	}
 	return d
 }
 
@@ -74,20 +89,22 @@ func awsError(code string) []idem.Match {
 	return []idem.Match{
 		{Header: "X-Amzn-Errortype", Value: code},
 		{Path: "__type", Value: code},
+		{Path: "Errors.Error.Code", Value: code}, // EC2's XML
+		{Path: "Error.Code", Value: code},        // the query protocol's
 	}
 }
 
 // EC2 is the EC2 query API: the form field ClientToken of the actions that have
-// one. Others refuse it as unknown, so use Skip for them. Its errors are XML,
-// which no matcher reads: a mismatch is an ordinary 400.
+// one. Others refuse it as unknown, so use Skip for them. Its errors are XML.
 func EC2() idem.Dialect {
-	return idem.Dialect{
+	return awsDoor(idem.Dialect{
+		Mismatch: awsError("IdempotentParameterMismatch"),
 		Name: "ec2", Placement: idem.PlaceForm, Field: "ClientToken",
 		KeyForm: idem.KeyUUIDv4, MaxKey: 64, Methods: post(), Window: day,
 		Source:     "https://docs.aws.amazon.com/ec2/latest/devguide/ec2-api-idempotency.html",
 		Checked:    checked,
 		Unverified: []string{"Window"},
-	}
+	})
 }
 
 // Azure is the OASIS repeatable requests of Azure, as Communication Services have
