@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptrace"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -59,7 +60,7 @@ var errAttemptTimeout = fmt.Errorf("idem: attempt timed out: %w", context.Deadli
 // a crash and a delivery by Run.
 func (p *pass) attempt(s sender) tried {
 	ctx, cancel := context.WithCancelCause(p.hookContext())
-	spy := &tap.Spy{Cancel: cancel, Late: s.expired, Sent: func() { crash.At(crash.Sent) }}
+	spy := &tap.Spy{Cancel: cancel, Late: s.expired, Sent: func() { crash.At(crash.Sent) }, Host: wire.HostPort(p.target())}
 	timer := time.AfterFunc(s.attemptTime(), func() { cancel(errAttemptTimeout) })
 	stop := func() { timer.Stop(); cancel(nil) }
 	reading := false // the answer's body outlives the attempt
@@ -90,6 +91,14 @@ func (p *pass) attempt(s sender) tried {
 	reading = a.rest != nil || a.switched != nil
 	crash.At(crash.Answered)
 	return tried{answer: a, twice: spy.Conns() > 1}
+}
+
+// target is where the next attempt goes.
+func (p *pass) target() *url.URL {
+	if p.hop != nil {
+		return p.hop
+	}
+	return p.wire.URL
 }
 
 // build makes the request for one attempt: the journaled bytes under the key's

@@ -241,7 +241,7 @@ func encodeCall(c *Client, ctx context.Context, batch, codecName string, codec B
 // commitCall is the change that creates the call's own entry.
 func (b *batchCall) commitCall() ([]keystore.Change, error) {
 	change, err := b.entries.create(b.head, b.wire.Message())
-	b.rev = 1
+	b.rev = change.Record.Rev
 	return []keystore.Change{change}, err
 }
 

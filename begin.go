@@ -17,13 +17,21 @@ var errMoved = errors.New("idem: the entry moved")
 // begin finds the intent's entry or creates it, takes the right to drive it, and
 // returns the call that does; or the outcome, where nothing is to be sent.
 func (c *Client) begin(in *intent) (*call, outcome) {
-	for {
+	for range maxMoves {
 		d, o, err := c.beginOnce(in)
 		if !errors.Is(err, errMoved) {
 			return d, o
 		}
 	}
+	o := outcome{in: in, op: in.op, name: in.name, key: in.key, why: errAlwaysMoved}
+	return nil, o
 }
+
+// maxMoves is how often a call looks again. Entries move when calls end, so that it is
+// reached only where each new key is taken already.
+const maxMoves = 1000
+
+var errAlwaysMoved = fmt.Errorf("%w: the entry moved again and again, or Dialect.NewKey makes keys that are taken", ErrConflict)
 
 func (c *Client) beginOnce(in *intent) (*call, outcome, error) {
 	f, err := c.entries.find(in)
@@ -72,7 +80,7 @@ func (c *Client) create(in *intent, old *held) (*call, outcome, error) {
 	}
 	if err := d.take(key, true); err != nil {
 		d.release()
-		return nil, c.fail(in, held{}, err), nil
+		return nil, c.waitedInVain(in, err), nil
 	}
 	d.guard(func() {
 		crash.At(crash.Uncommitted)
@@ -84,13 +92,30 @@ func (c *Client) create(in *intent, old *held) (*call, outcome, error) {
 	}
 	if err != nil {
 		defer d.release()
-		return nil, d.beginFailed(err), nil
+		o := d.beginFailed(err)
+		c.entries.leaveDoubt(in, d.head.Key, &o)
+		return nil, o, nil
 	}
 	d.guard(func() {
 		crash.At(crash.Committed)
 		c.tracer.began(c.entries.entry(d.head))
 	})
 	return d, outcome{}, nil
+}
+
+// waitedInVain is the outcome of a call that didn't get the claim on its own key. Whoever
+// has it may be sending at this moment, so the journal is asked again, and an entry that
+// isn't there yet proves nothing.
+func (c *Client) waitedInVain(in *intent, err error) outcome {
+	f, findErr := c.entries.find(in)
+	if findErr == nil {
+		return c.fail(in, f, err)
+	}
+	o := c.fail(in, held{}, err)
+	if in.named() && o.fate == FateNotDone {
+		o.fate = FateUnknown
+	}
+	return o
 }
 
 // commitNew journals the call's entry, together with the end of the old intent's
@@ -112,7 +137,7 @@ func (d *call) commitNew(old *held) error {
 	if err != nil {
 		return err
 	}
-	d.rev = 1
+	d.rev = created.Record.Rev
 	return d.entries.commit(d.writes, append(changes, created)...)
 }
 
@@ -126,7 +151,7 @@ func (d *call) beginFailed(err error) outcome {
 	}
 	gone := errors.Is(err, ErrFull) || errors.Is(err, ErrClosed)
 	if !gone {
-		gone = d.entries.commit(d.writes, d.entries.remove(d.head, 1)) == nil
+		gone = d.entries.commit(d.writes, d.entries.remove(d.head, d.rev)) == nil
 	}
 	if !gone {
 		_, readErr := d.entries.ks.Read(d.writes, keystore.Ref{Scope: d.head.Scope, Key: string(d.head.Key)})
@@ -227,7 +252,7 @@ func (d *call) adopt(in *intent) error {
 	}
 	err := d.save(func(h *head) {
 		if account {
-			h.Account, h.AccountPerCall = in.account, in.perCall
+			h.adopt(in.account, in.perCall)
 		}
 		if name {
 			h.Intent = in.name

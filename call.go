@@ -261,8 +261,17 @@ func (d *call) resendable() bool {
 	return d.wire.Idempotent() && d.tries > 0 && !d.background
 }
 
-// expired is the hold's: a pass by itself never expires.
-func (d *call) expired() error { return d.hold.expired() }
+// expired tells why the first byte must not leave any more, though a connection is there:
+// the dial may have taken long, or the machine slept.
+func (d *call) expired() error {
+	if err := d.hold.expired(); err != nil {
+		return err
+	}
+	if end, ends := d.windowEnd(); ends && passed(end) {
+		return ErrWindowClosed
+	}
+	return nil
+}
 
 // markSent makes the first send durable before it can happen. A new entry of Do is
 // created with it.

@@ -69,7 +69,7 @@ func New(ks Keystore, opts *Options) (*Client, error) {
 	}
 	c := &Client{opts: o, ks: ks, base: o.Base, tracer: tracer{o.Trace, o.Logger}, budgets: limit.NewBudgets()}
 	c.entries = &entries{ks: ks, scope: o.Scope, seal: record.Sealer{Seal: o.Seal, Unseal: o.Unseal}}
-	c.sweeper = &sweeper{entries: c.entries, tolerance: o.Dialect.margin()}
+	c.sweeper = &sweeper{entries: c.entries, tolerance: o.Dialect.leastMargin()}
 	c.life, c.end = context.WithCancelCause(context.Background())
 	if c.base == nil {
 		c.ownBase = tap.NewTransport()

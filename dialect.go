@@ -260,6 +260,15 @@ func (d Dialect) covers(method, urlPath string) bool {
 	})
 }
 
+// leastMargin is the smallest margin among d and its routes.
+func (d Dialect) leastMargin() time.Duration {
+	least := d.margin()
+	for _, r := range d.Routes {
+		least = min(least, r.margin())
+	}
+	return least
+}
+
 // longestWindow is the longest finite window among d and its routes.
 func (d Dialect) longestWindow() time.Duration {
 	longest := time.Duration(0)

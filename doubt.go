@@ -3,7 +3,6 @@ package idem
 import (
 	"errors"
 	"maps"
-	"slices"
 	"sync"
 )
 
@@ -15,35 +14,56 @@ type doubt struct {
 }
 
 // doubts are this process's, also those of clients and journals that were closed since:
-// a loop may well open one in each round.
+// a loop may well open one in each round. The oldest go where there are too many.
 var doubts = struct {
-	mu sync.Mutex
-	of map[doubt]map[Key]struct{}
-}{of: map[doubt]map[Key]struct{}{}}
+	mu    sync.Mutex
+	of    map[doubt]map[Key]Fate // what was known of each when it was left
+	byKey map[Key]doubt
+	queue []Key // oldest first; some may be gone
+}{of: map[doubt]map[Key]Fate{}, byKey: map[Key]doubt{}}
 
-func setDoubt(d doubt, key Key) {
+// maxDoubts bounds what callers that give up without names can make this process hold.
+const maxDoubts = 100_000
+
+func setDoubt(d doubt, key Key, fate Fate) {
 	doubts.mu.Lock()
 	defer doubts.mu.Unlock()
 	if doubts.of[d] == nil {
-		doubts.of[d] = map[Key]struct{}{}
+		doubts.of[d] = map[Key]Fate{}
 	}
-	doubts.of[d][key] = struct{}{}
+	if _, there := doubts.byKey[key]; !there {
+		doubts.queue = append(doubts.queue, key)
+	}
+	doubts.of[d][key], doubts.byKey[key] = fate, d
+	for len(doubts.byKey) > maxDoubts || len(doubts.queue) > 2*maxDoubts {
+		oldest := doubts.queue[0]
+		doubts.queue = doubts.queue[1:]
+		dropDoubt(oldest)
+	}
 }
 
-func doubtsOf(d doubt) []Key {
+func doubtsOf(d doubt) map[Key]Fate {
 	doubts.mu.Lock()
 	defer doubts.mu.Unlock()
-	return slices.Sorted(maps.Keys(doubts.of[d]))
+	return maps.Clone(doubts.of[d])
 }
 
 // clearDoubt forgets the doubt that key stands for: its caller has heard the end.
 func clearDoubt(key Key) {
 	doubts.mu.Lock()
 	defer doubts.mu.Unlock()
-	for d, keys := range doubts.of {
-		if delete(keys, key); len(keys) == 0 {
-			delete(doubts.of, d)
-		}
+	dropDoubt(key)
+}
+
+// dropDoubt wants doubts.mu held.
+func dropDoubt(key Key) {
+	d, there := doubts.byKey[key]
+	if !there {
+		return
+	}
+	delete(doubts.byKey, key)
+	if delete(doubts.of[d], key); len(doubts.of[d]) == 0 {
+		delete(doubts.of, d)
 	}
 }
 
@@ -59,9 +79,11 @@ func (s *entries) doubt(in *intent) doubt {
 // inDoubt refuses an anonymous request equal to one that this process left Unknown:
 // it is most likely the same, sent again by a loop around us.
 func (s *entries) inDoubt(in *intent) error {
-	for _, key := range doubtsOf(s.doubt(in)) {
+	for key, was := range doubtsOf(s.doubt(in)) {
 		f, err := s.byKey(in.ctx, key)
 		switch {
+		case errors.Is(err, ErrNotFound) && was == FateDone: // its end was removed with it
+			return &doubtError{key: key, fate: FateDone}
 		case errors.Is(err, ErrNotFound): // withdrawn since
 			clearDoubt(key)
 		case err == nil && f.head.settledNotDone():
@@ -86,7 +108,7 @@ func (s *entries) leaveDoubt(in *intent, key Key, o *outcome) {
 			clearDoubt(key)
 		}
 	case !o.final && o.fate != FateNotDone:
-		setDoubt(s.doubt(in), key)
+		setDoubt(s.doubt(in), key, o.fate)
 	}
 }
 

@@ -55,7 +55,7 @@ func (c *Client) reserve(in *intent) (Key, error) {
 // changed payload follows one that is NotDone. Nobody drives a created one: it isn't
 // sent from here.
 func (c *Client) findOrCreate(in *intent) (f held, created bool, failed *Error) {
-	for {
+	for range maxMoves {
 		f, err := c.entries.find(in)
 		if err == nil {
 			err = in.mayHave(f.head)
@@ -80,6 +80,7 @@ func (c *Client) findOrCreate(in *intent) (f held, created bool, failed *Error) 
 		d.release()
 		return held{head: d.head}, true, nil
 	}
+	return held{}, false, outcome{in: in, op: in.op, name: in.name, key: in.key, why: errAlwaysMoved}.failure()
 }
 
 // reservable tells why a reservation that exists is not to be used.
@@ -138,7 +139,7 @@ func (c *Client) enqueue(in *intent) (Key, error) {
 			err = c.reservable(in, f)
 		}
 		if err == nil {
-			err = c.joinQueue(f)
+			err = c.joinQueue(in, f)
 		}
 		if errors.Is(err, ErrConflict) {
 			continue // it moved: look again
@@ -153,12 +154,15 @@ func (c *Client) enqueue(in *intent) (Key, error) {
 
 // joinQueue marks a Pending entry as taken by the queue, also while a Do drives it:
 // that one then doesn't withdraw it.
-func (c *Client) joinQueue(f held) error {
+func (c *Client) joinQueue(in *intent, f held) error {
 	if f.head.Queued {
 		return nil
 	}
 	h := *f.head
 	h.Queued = true
+	if in.expires.IsZero() || in.expires.After(h.Expires) { // the queue's promise outlives the other call's
+		h.Expires = in.expires
+	}
 	change, err := c.entries.replace(&h, f.rec.Rev, nil)
 	if err == nil {
 		err = c.entries.commit(context.Background(), change)

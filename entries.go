@@ -54,6 +54,9 @@ func (s *entries) find(in *intent) (held, error) {
 		f, err := s.read(in.ctx, keystore.Ref{Name: storeName(in.account, in.name)})
 		if errors.Is(err, ErrNotFound) && in.account != "" {
 			f, err = s.read(in.ctx, keystore.Ref{Name: storeName("", in.name)})
+			if err == nil && f.head.ofAnother(in.account) {
+				f, err = held{}, ErrNotFound
+			}
 		}
 		if !errors.Is(err, ErrNotFound) {
 			return f, err
@@ -63,6 +66,32 @@ func (s *entries) find(in *intent) (held, error) {
 		return s.byKey(in.ctx, in.key)
 	}
 	return held{}, ErrNotFound
+}
+
+// nameIsFree is ErrConflict where the account has an intent of that name already.
+func (s *entries) nameIsFree(ctx context.Context, account, name string) error {
+	if name == "" {
+		return nil
+	}
+	_, err := s.read(ctx, keystore.Ref{Name: storeName(account, name)})
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return nil
+	case err != nil:
+		return &storeError{err}
+	}
+	return fmt.Errorf("%w: another entry has the name", ErrConflict)
+}
+
+// ofAnother tells an entry that an account other than this one has adopted.
+func (h *head) ofAnother(account string) bool { return h.Account != "" && h.Account != account }
+
+// storeName is the name under which the keystore has the entry.
+func (h *head) storeName() string {
+	if h.Adopted {
+		return storeName("", h.Intent)
+	}
+	return storeName(h.Account, h.Intent)
 }
 
 // scan walks a lane of the scope, as far as until if that is set.
@@ -84,7 +113,7 @@ func (s *entries) record(h *head, rev uint64) (keystore.Record, error) {
 	}
 	rec.Head = s.seal.Close(h.Scope, rec.Key, partHead, b)
 	if !h.Freed {
-		rec.Name = storeName(h.Account, h.Intent)
+		rec.Name = h.storeName()
 	}
 	switch h.State {
 	case StateSettled:
@@ -103,7 +132,7 @@ func ageTime(age time.Duration) time.Time { return time.Unix(0, 0).UTC().Add(age
 
 // create is the change that makes an entry, with its request if it has one.
 func (s *entries) create(h *head, request *record.Message) (keystore.Change, error) {
-	rec, err := s.record(h, 0)
+	rec, err := s.record(h, keystore.NewRev())
 	if err == nil && request != nil {
 		rec.Request, err = s.sealMessage(rec, partRequest, request)
 	}

@@ -99,6 +99,8 @@ type head struct {
 	Account        string `json:",omitempty"`
 	AccountPerCall bool   `json:"AccountGift,omitempty"` // the account came from WithAccount, not from Options
 
+	Adopted bool `json:",omitempty"` // the account came after the name, which stays findable without it
+
 	State  State
 	Fate   Fate   `json:",omitempty"`
 	Cause  string `json:",omitempty"` // why it is Ambiguous or a refusal; see the client's causes

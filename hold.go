@@ -70,7 +70,9 @@ func (o *hold) merge(fate Fate) error {
 	}
 	switch {
 	case now.head.open():
-		o.head.Queued = now.head.Queued
+		if now.head.Queued {
+			o.head.Queued, o.head.Expires = true, now.head.Expires
+		}
 	case fate == FateDone && !now.head.settledDone():
 		o.tracer.overridden(o.entries.entry(now.head))
 	default:

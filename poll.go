@@ -97,6 +97,7 @@ func (d *call) fetch() (o outcome, over bool) {
 	}
 	t := d.fetchFrom(to)
 	if t.answer == nil || t.cut() || !t.answer.success() {
+		t.answer.closeRest()
 		failed := fmt.Errorf("idem: fetch of the resource: status %d", statusOf(t.answer))
 		d.before.attempt, d.lastErr = true, errors.Join(t.err, failed)
 		if ours {

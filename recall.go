@@ -16,6 +16,8 @@ func (c *Client) recall(in *intent, f held) (outcome, error) {
 		return outcome{}, errMoved
 	case err != nil:
 		return c.fail(in, f, err), nil
+	case in.mayHave(f.head) != nil || !in.samePayload(f.head): // the key was forgotten, and used anew
+		return outcome{}, errMoved
 	}
 	return c.recallFrom(in, f), nil
 }

@@ -317,7 +317,10 @@ func (c *Client) resumeEntry(ctx context.Context, op string, h *head) (outcome, 
 		return outcome{}, err
 	}
 	if d.head.Account == "" && c.opts.Account != "" {
-		err := d.save(func(h *head) { h.Account = c.opts.Account }, nil)
+		err := c.entries.nameIsFree(ctx, c.opts.Account, d.head.Intent)
+		if err == nil {
+			err = d.save(func(h *head) { h.adopt(c.opts.Account, false) }, nil)
+		}
 		if errors.Is(err, ErrConflict) { // the account has an intent of that name: this entry's trouble alone
 			return outcome{}, fmt.Errorf("%w: account %q: %w", ErrAccountChanged, c.opts.Account, err)
 		}

@@ -118,8 +118,10 @@ func (c *Client) tellAll(ctx context.Context) error {
 		}
 		// It may have been told, or proven Done, since it was scanned.
 		if d, _, err := c.hold("Settled", ctx, h, false); err == nil {
-			c.tell(d)
-			d.release()
+			func() {
+				defer d.release() // also if the hook panics
+				c.tell(d)
+			}()
 		}
 	}
 	return nil

@@ -328,6 +328,7 @@ func (d *call) reconcile(o outcome) outcome {
 		return o
 	}
 	d.head.Reconciled = true
+	d.answer.closeRest() // what Reconcile found takes its place
 	end := d.settleWith(found.Fate, found.answer(), "")
 	if found.Fate == FateNotDone && !end.final && !end.storeBroke() {
 		end.why = o.why

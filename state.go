@@ -56,13 +56,19 @@ func (h *head) settle(fate Fate, cause string) {
 // one of the journal's causes, reason is for people.
 func (h *head) strand(cause, reason string) {
 	h.State, h.Cause, h.Reason, h.Settled = StateAmbiguous, cause, reason, wallClock()
-	h.RetryAt, h.Call = time.Time{}, ""
+	h.RetryAt, h.Call, h.Reconciled = time.Time{}, "", false
 }
 
 // abandon writes down that a person gave the intent up.
 func (h *head) abandon(why string) {
 	h.State, h.Reason, h.Settled = StateAbandoned, why, wallClock()
 	h.Call = ""
+}
+
+// adopt gives an entry that was made without an account the one it meets. Its name stays
+// where it was, so that an instance that doesn't know the account yet finds it too.
+func (h *head) adopt(account string, perCall bool) {
+	h.Account, h.AccountPerCall, h.Adopted = account, perCall, true
 }
 
 // unsend takes the first send back: nothing that was sent so far reached processing.
@@ -72,7 +78,7 @@ func (h *head) unsend() { h.FirstSent, h.Epoch = time.Time{}, 0 }
 // rerun, and nothing of its request or result.
 func (h *head) tombstone(until time.Duration) *head {
 	return &head{
-		Key: h.Key, Scope: h.Scope, Intent: h.Intent, Account: h.Account, AccountPerCall: h.AccountPerCall,
+		Key: h.Key, Scope: h.Scope, Intent: h.Intent, Account: h.Account, AccountPerCall: h.AccountPerCall, Adopted: h.Adopted,
 		State: h.State, Fate: h.Fate, Cause: h.Cause, Status: h.Status, KeySource: h.KeySource,
 		Method: h.Method, URL: h.URL, Fingerprint: h.Fingerprint, Created: h.Created, FirstSent: h.FirstSent,
 		Settled: h.Settled, Dialect: h.Dialect, Attempts: h.Attempts,

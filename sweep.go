@@ -26,8 +26,17 @@ type sweeper struct {
 }
 
 func (s *sweeper) sight(ctx context.Context, now time.Time) (keystore.Sighting, error) {
+	return s.sightWithin(ctx, now, s.tolerance)
+}
+
+// sightWithin is sight for an entry whose own margin, if it has one, may be smaller.
+func (s *sweeper) sightWithin(ctx context.Context, now time.Time, margin time.Duration) (keystore.Sighting, error) {
 	ctx = context.WithoutCancel(ctx)
-	sight, err := s.entries.ks.Clock(ctx, now, s.tolerance)
+	tolerance := s.tolerance
+	if margin > 0 {
+		tolerance = min(tolerance, margin)
+	}
+	sight, err := s.entries.ks.Clock(ctx, now, tolerance)
 	if err == nil && s.due(sight.Age) {
 		s.sweep(ctx, sight.Age)
 	}

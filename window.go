@@ -59,7 +59,8 @@ func passed(limit time.Time) bool { return !limit.IsZero() && !wallClock().Befor
 // was sent before counts as past its window.
 func (o *hold) windowClosed(ctx context.Context) error {
 	now := wallClock()
-	sight, err := o.bounds.clock.sight(ctx, now)
+	// A setback that this entry's margin doesn't cover closes its window.
+	sight, err := o.bounds.clock.sightWithin(ctx, now, o.head.Margin)
 	if err != nil {
 		return &storeError{err}
 	}

@@ -8,6 +8,7 @@ package keystore
 import (
 	"context"
 	"iter"
+	"math/rand/v2"
 	"time"
 )
 
@@ -86,13 +87,20 @@ type Record struct {
 	Name  string // unique in the scope unless empty; not for display
 	Lane  Lane   // the list in which Scan finds it
 	Order time.Time
-	Rev   uint64 // set by the store: 1 when created, one more with every replace
+
+	// Rev is the revision. Whoever creates a record chooses the first one by NewRev,
+	// and every replace makes it one more: so it never repeats for a key, in any life
+	// of it, and a change meant for one life can't hit the next.
+	Rev uint64
 
 	// Head is the small part that changes; Request and Response are the bodies,
 	// kept apart from it so that a change of state doesn't rewrite them. In a
 	// Replace, a nil body leaves what is stored and an empty one removes it.
 	Head, Request, Response []byte
 }
+
+// NewRev returns a first revision that no record has had: 62 random bits.
+func NewRev() uint64 { return rand.Uint64()>>2 | 1<<61 }
 
 // Lane is one of the ordered lists that Scan walks through.
 type Lane uint8
@@ -111,8 +119,8 @@ type Op uint8
 
 // The operations of a Change.
 const (
-	// OpCreate adds a record. Its scope and key, and its scope and name if it
-	// has a name, must not be taken.
+	// OpCreate adds a record with the revision Rev, which is not 0. Its scope and key,
+	// and its scope and name if it has a name, must not be taken.
 	OpCreate Op = 1
 
 	// OpReplace puts the record in place of the stored one with its scope and

@@ -104,7 +104,7 @@ func (s *stage) put(m *move, r keystore.Record) error {
 		next.hasRequest, next.hasResponse = m.new.hasRequest, m.new.hasResponse
 		next.Rev = m.new.Rev + 1
 	} else {
-		next.Rev = 1
+		next.Rev = max(r.Rev, 1)
 	}
 	if r.Request != nil {
 		m.request, next.hasRequest = r.Request, len(r.Request) > 0

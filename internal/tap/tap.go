@@ -13,7 +13,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"net/http"
 	"net/http/httptrace"
+	"net/url"
 	"slices"
 	"sync"
 )
@@ -24,10 +26,12 @@ type Spy struct {
 	Cancel context.CancelCauseFunc // ends the attempt
 	Late   func() error            // why nothing may leave any more, asked at each connection
 	Sent   func()                  // called when the last byte was handed to the connection
+	Host   string                  // where the attempt goes, "host:port"; "" is anywhere
 
 	mu     sync.Mutex
 	conns  []net.Conn
 	wrote  []int64 // bytes that conns had written when they were handed out
+	other  bool    // the connection that is being fetched goes elsewhere
 	shaken error   // how the last TLS handshake ended without a connection handed out
 }
 
@@ -35,7 +39,8 @@ type Spy struct {
 // as far as they report it.
 func (s *Spy) Trace() *httptrace.ClientTrace {
 	return &httptrace.ClientTrace{
-		GotConn:          func(i httptrace.GotConnInfo) { s.got(i.Conn) },
+		GetConn: s.get,
+		GotConn: func(i httptrace.GotConnInfo) { s.got(i.Conn) },
 		ConnectDone: func(_, _ string, err error) {
 			if err == nil {
 				s.shook(nil)
@@ -46,6 +51,34 @@ func (s *Spy) Trace() *httptrace.ClientTrace {
 	}
 }
 
+// get notes where a connection goes. One to another host than the attempt's isn't the
+// attempt's: a transport below may fetch a token under the same context.
+func (s *Spy) get(hostPort string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.other = s.Host != "" && hostPort != s.Host && !s.viaProxy()
+}
+
+// viaProxy tells whether the attempt's connections bear a proxy's address: then those
+// to other hosts can't be told apart, and all of them count.
+func (s *Spy) viaProxy() bool {
+	host, port, err := net.SplitHostPort(s.Host)
+	if err != nil {
+		return true
+	}
+	scheme := "http"
+	if port == "443" {
+		scheme = "https"
+	}
+	for _, scheme := range []string{scheme, "http", "https"} {
+		req := &http.Request{URL: &url.URL{Scheme: scheme, Host: host}}
+		if proxy, err := http.ProxyFromEnvironment(req); err != nil || proxy != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // got notes a connection, and stops the attempt before it writes if the dial took past
 // the expiry. A second connection within an attempt means that net/http sends
 // again by itself, which it does for requests without a body: it is stopped before
@@ -53,6 +86,9 @@ func (s *Spy) Trace() *httptrace.ClientTrace {
 func (s *Spy) got(conn net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.other {
+		return
+	}
 	s.conns = append(s.conns, conn)
 	s.wrote = append(s.wrote, written(conn))
 	err := s.Late()

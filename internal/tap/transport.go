@@ -22,7 +22,10 @@ const (
 // proxy's refusals typed, so that a [Spy] can prove as much as there is to prove. Dials
 // and TLS handshakes may take 10 s each.
 func NewTransport() *http.Transport {
-	t := http.DefaultTransport.(*http.Transport).Clone()
+	t := &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, MaxIdleConns: 100, IdleConnTimeout: 90 * time.Second}
+	if d, ok := http.DefaultTransport.(*http.Transport); ok { // a program may have put another
+		t = d.Clone()
+	}
 	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}
 	t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dialer.DialContext(ctx, network, addr)

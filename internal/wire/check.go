@@ -37,6 +37,11 @@ func checkURL(u *url.URL) error {
 	case u.Opaque != "":
 		return invalid("Request.URL", &url.URL{Scheme: u.Scheme, Host: u.Host}, "must not be opaque")
 	}
+	plain := *u
+	plain.RawQuery = ""                                  // which may hold anything
+	if _, err := url.Parse(plain.String()); err != nil { // it could be sent once, and never read back
+		return invalid("Request.URL", nil, "can't be written down and read again")
+	}
 	return nil
 }
 

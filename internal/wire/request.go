@@ -111,6 +111,16 @@ func Origin(u *url.URL) string {
 	return scheme + "://" + host
 }
 
+// HostPort is where net/http connects for a URL: with the port that the scheme has by
+// default.
+func HostPort(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[strings.ToLower(u.Scheme)]
+	}
+	return net.JoinHostPort(u.Hostname(), port)
+}
+
 // IsToken tells whether s can be a header name or a method (RFC 9110 §5.6.2).
 func IsToken(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
