@@ -226,10 +226,17 @@ func (w *world) steal(in *intent) {
 	}
 }
 
+// quiet waits until what is on its way has arrived, and been seen.
+func (w *world) quiet() {
+	time.Sleep(2 * time.Minute)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+}
+
 // recover stops all faults, begins a new life, lets it finish what is open, asks for
 // everything again, and holds the journal against the ledger.
 func (w *world) recover() {
-	time.Sleep(2 * time.Minute) // what is on its way arrives
+	w.quiet()
 	w.calm.Store(true)
 	w.mu.Lock()
 	procs := slices.Clone(w.procs)
@@ -250,6 +257,7 @@ func (w *world) recover() {
 		}
 		time.Sleep(5 * time.Minute)
 	}
+	w.quiet()
 	for _, in := range w.intents {
 		w.journal(q, in)
 	}
@@ -264,6 +272,7 @@ func (w *world) recover() {
 		}
 		w.call(o)
 	}
+	w.quiet()
 	for _, in := range w.intents {
 		w.atEnd(in)
 	}
