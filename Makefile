@@ -19,6 +19,9 @@ network: ## toxiproxy, resending proxies, restarts, DNS, over real sockets
 model: ## random programs against the model: STEPS calls (default 1000000)
 	cd proof && IDEM_STEPS=$${STEPS:-1000000} GOWORK=off go test -v -count=1 -timeout 0 -run RandomPrograms ./model
 
+sim: ## concurrent programs over a store that fails and a provider in all weather: STEPS calls (default 1000000) from SEED (default 1)
+	cd proof && IDEM_STEPS=$${STEPS:-1000000} IDEM_SEED=$${SEED:-1} GOWORK=off go test -v -count=1 -timeout 0 -run RandomConcurrent ./sim
+
 mutants: ## break the library in 18 ways, each of which a test must notice
 	cd proof && IDEM_MUTANTS=all GOWORK=off go test -v -count=1 -timeout 90m -run MutantsAreNoticed ./model
 
@@ -34,4 +37,4 @@ lint: ## vet, gofmt, staticcheck
 ci: ## what decides whether a change lands
 	bash .ci/run
 
-.PHONY: help test race crash power network model mutants soak fuzz lint ci
+.PHONY: help test race crash power network model sim mutants soak fuzz lint ci
