@@ -13,24 +13,25 @@ import (
 	"time"
 
 	"github.com/idem-go/idem"
+	ks "github.com/idem-go/idem/keystore"
 )
 
 // The words of a keystore stand in this file alone.
 type (
 	keystore = idem.Keystore
-	record   = idem.Record
-	change   = idem.Change
-	ref      = idem.Ref
-	query    = idem.Query
-	claim    = idem.Claim
-	sighting = idem.Sighting
+	record   = ks.Record
+	change   = ks.Change
+	ref      = ks.Ref
+	query    = ks.Query
+	claim    = ks.Claim
+	sighting = ks.Sighting
 )
 
 const (
-	opCreate  = idem.OpCreate
-	opReplace = idem.OpReplace
-	opRemove  = idem.OpRemove
-	laneOpen  = idem.LaneOpen
+	opCreate  = ks.OpCreate
+	opReplace = ks.OpReplace
+	opRemove  = ks.OpRemove
+	laneOpen  = ks.LaneOpen
 )
 
 var (
@@ -173,7 +174,9 @@ func (t table) apply(c change) error {
 		return nil
 	}
 	r := c.Record
-	r.Rev = old.Rev + 1
+	if found {
+		r.Rev = old.Rev + 1
+	}
 	r.Head, r.Request, r.Response = bytes.Clone(r.Head), body(r.Request, old.Request), body(r.Response, old.Response)
 	t.rows[at] = r
 	if r.Name != "" {
@@ -344,7 +347,7 @@ func (s *store) restart(cut bool) {
 
 // spell is for the log.
 func spell(changes []change) string {
-	words := map[idem.Op]string{opCreate: "create", opReplace: "replace", opRemove: "remove"}
+	words := map[ks.Op]string{opCreate: "create", opReplace: "replace", opRemove: "remove"}
 	var b strings.Builder
 	for _, c := range changes {
 		fmt.Fprintf(&b, "%s %s (rev %d, lane %d) ", words[c.Op], c.Record.Key, c.Record.Rev, c.Record.Lane)
