@@ -67,7 +67,7 @@ func (b *batchCall) commitItems(plans []itemPlan, carrier map[Key]*batchCall, ch
 			changes = append(changes, change)
 		}
 	}
-	return heads, b.entries.commit(b.writes, changes...)
+	return heads, b.commit(changes...)
 }
 
 // progress tells an answer that settled something: what it left open is then no

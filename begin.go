@@ -138,7 +138,7 @@ func (d *call) commitNew(old *held) error {
 		return err
 	}
 	d.rev = created.Record.Rev
-	return d.entries.commit(d.writes, append(changes, created)...)
+	return d.commit(append(changes, created)...)
 }
 
 // beginFailed tells what is known after the commit of a new entry failed: NotDone
@@ -211,6 +211,7 @@ func (c *Client) keyIsFree(in *intent) (held, error) {
 // goOn continues an entry that is Pending or Ambiguous, when it is our turn.
 func (c *Client) goOn(in *intent, f held) (*call, outcome, error) {
 	d, now, err := c.hold(in.op, in.ctx, &head{Scope: f.head.Scope, Key: f.head.Key}, true)
+	in.seen = true
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return nil, outcome{}, errMoved

@@ -301,7 +301,7 @@ func (d *call) judge(t tried) verdict {
 func (d *call) facts() facts {
 	return facts{
 		request: d.wire, keyed: !d.head.Unkeyed, before: d.before.attempt, done: d.head.Fate == FateDone,
-		minted: d.mintedAlone(), keyFirst: d.dialect.KeyFirst, quiet: d.quiet(), again: d.resendable(),
+		minted: d.mintedAlone(), keyFirst: d.dialect.KeyFirst && !d.head.Unkeyed, quiet: d.quiet(), again: d.resendable(),
 	}
 }
 

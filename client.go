@@ -270,8 +270,8 @@ func endOf(ctx context.Context) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(cause, ErrClosed):
-		return ErrClosed
+	case errors.Is(cause, ErrClosed), errors.Is(cause, ErrClaimLost):
+		return cause
 	case errors.Is(cause, err):
 		return cause
 	}

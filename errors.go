@@ -96,6 +96,16 @@ var (
 	// ErrFull means that the journal has no room. Nothing was written.
 	ErrFull = keystore.ErrFull
 
+	// ErrUnavailable means that the keystore can't be reached now. Nothing is sent
+	// unguarded: a fresh request is NotDone, what was sent before stays Unknown, and
+	// [Client.Run] tries again.
+	ErrUnavailable = keystore.ErrUnavailable
+
+	// ErrClaimLost means that a call's right to drive its entry ran out, in a keystore
+	// that works with leases, and somebody else may have taken it. Nothing was written
+	// since, and the call's own knowledge ends there: its Fate is Unknown.
+	ErrClaimLost = keystore.ErrClaimLost
+
 	// ErrSealed means that a record was encrypted with a key that is in
 	// neither [Options.Seal] nor [Options.Unseal]. The record is kept.
 	ErrSealed = errors.New("idem: sealed with another key")

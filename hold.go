@@ -27,6 +27,27 @@ type hold struct {
 	riders func(withdraw bool, change func(*head)) ([]keystore.Change, error)
 }
 
+// lost tells whether the claim was lost: somebody else may drive the entry by now.
+func (o *hold) lost() bool {
+	if o.claim == nil {
+		return false
+	}
+	select {
+	case <-o.claim.Lost(): // nil, where it can't be lost, never is ready
+		return true
+	default:
+		return false
+	}
+}
+
+// commit writes changes under the claim, and nothing once that is lost.
+func (o *hold) commit(changes ...keystore.Change) error {
+	if o.lost() {
+		return ErrClaimLost
+	}
+	return o.entries.commit(o.writes, changes...)
+}
+
 // claimKey is the key by which an entry is claimed: an item's driver is its call's.
 func (h *head) claimKey() Key { return cmp.Or(h.Call, h.Key) }
 
@@ -44,7 +65,7 @@ func (o *hold) save(change func(*head), response *answer) error {
 		change(&h)
 		next, err := o.entries.replace(&h, o.rev, response)
 		if err == nil {
-			err = o.entries.commit(o.writes, next)
+			err = o.commit(next)
 		}
 		if err == nil {
 			o.head, o.rev = &h, o.rev+1
@@ -92,7 +113,7 @@ func (o *hold) remove() error {
 		}
 		changes = append(riders, changes...)
 	}
-	return o.entries.commit(o.writes, changes...)
+	return o.commit(changes...)
 }
 
 // finish saves a change that ends all sending. A batch's call goes then, and its items
@@ -103,7 +124,7 @@ func (o *hold) finish(change func(*head)) error {
 	}
 	riders, err := o.riders(false, change)
 	if err == nil {
-		err = o.entries.commit(o.writes, append(riders, o.entries.remove(o.head, o.rev))...)
+		err = o.commit(append(riders, o.entries.remove(o.head, o.rev))...)
 	}
 	if err != nil {
 		return &storeError{err}

@@ -44,6 +44,7 @@ type intent struct {
 	expires time.Time
 	stored  bool // WithStoredPayload
 	queued  bool
+	seen    bool   // an entry of it was there, though it may be gone by now
 	payload []byte // of Reserve
 
 	dialect Dialect
@@ -304,8 +305,6 @@ func checkContext(in *intent) error {
 	switch {
 	case !isText(in.account, maxScope):
 		return &InvalidError{"Account", in.account, "must be UTF-8 of at most 255 bytes"}
-	case in.perCall && in.account == "":
-		return &InvalidError{"Account", in.account, "must not be empty: leave WithAccount out for Options.Account"}
 	case in.expires.Year() > 9999:
 		return &InvalidError{"Expiry", in.expires, "must be before the year 10000"}
 	}

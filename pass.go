@@ -76,7 +76,7 @@ func (p *pass) endWith(lost <-chan struct{}) {
 	go func() {
 		select {
 		case <-lost:
-			cancel(fmt.Errorf("%w: the claim was lost", ErrConflict))
+			cancel(ErrClaimLost)
 		case <-ctx.Done():
 		}
 	}()

@@ -106,7 +106,7 @@ func (c *Client) findFor(ctx context.Context, op, name string, key Key) (held, f
 
 // accountOf is the account of a call, and whether the call itself gave it.
 func (o *Options) accountOf(ctx context.Context) (account string, perCall bool) {
-	if account, perCall = AccountFrom(ctx); perCall {
+	if account, _ = AccountFrom(ctx); account != "" { // "" is as if it weren't given
 		return account, true
 	}
 	return o.Account, false

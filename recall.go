@@ -84,6 +84,7 @@ func (c *Client) fail(in *intent, f held, err error) outcome {
 		o.entry = c.entries.entry(f.head)
 	case f.rec.Key != "":
 		o.key = Key(f.rec.Key) // there, but unreadable
+	case in.seen: // it may have ended, and gone with its end
 	case !in.named() || isOwnRefusal(err):
 		o.fate = FateNotDone
 	}

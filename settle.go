@@ -51,7 +51,7 @@ func (d *call) settleWith(fate Fate, a *answer, cause string) outcome {
 
 func (d *call) commitEnd(fate Fate, a *answer, cause string) error {
 	if d.forgettable() {
-		err := d.entries.commit(d.writes, d.entries.remove(d.head, d.rev))
+		err := d.commit(d.entries.remove(d.head, d.rev))
 		if err == nil {
 			d.head.settle(fate, cause)
 			return nil
@@ -100,7 +100,7 @@ func (d *call) forgettable() bool {
 // refusal may be followed by a resend and an effect.
 func (d *call) unsaved(o outcome, err error) outcome {
 	o.why, o.final = err, false
-	if o.fate == FateNotDone {
+	if o.fate == FateNotDone || errors.Is(err, ErrClaimLost) { // whoever has the claim now knows better
 		o.fate = FateUnknown
 	}
 	d.tracer.ended(o.entry, err)

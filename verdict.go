@@ -188,7 +188,7 @@ func judge(d Dialect, f facts, t tried) verdict {
 	if !readable {
 		v = v.unread()
 	}
-	return f.afterEarlier(v.asFarAsItCame(t))
+	return f.afterEarlier(d.asFarAsItCame(v, t))
 }
 
 // toMatch is the answer as matchers see it, its body decoded. readable is false if the
@@ -211,7 +211,7 @@ func (v verdict) unread() verdict {
 func (a *answer) success() bool { return a.status/100 == 2 }
 
 // asFarAsItCame takes back what an answer cut short, or one of two, can't prove.
-func (v verdict) asFarAsItCame(t tried) verdict {
+func (d Dialect) asFarAsItCame(v verdict, t tried) verdict {
 	if t.twice && v.fate != FateDone {
 		return verdictLost
 	}
@@ -219,12 +219,25 @@ func (v verdict) asFarAsItCame(t tried) verdict {
 		return v
 	}
 	switch {
+	case t.answer.success() && d.readsSuccesses():
+		return verdictLost // the rest may say that it failed after all
 	case t.answer.success() && v.fate == FateDone && v.then == stepSettle:
 		return verdictCut
 	case v.fate == FateNotDone && !v.door:
 		return verdictLost // what is missing may say "already done" or "in flight"
 	}
 	return v
+}
+
+// readsSuccesses tells a dialect whose 2xx may say in the body that nothing was done.
+func (d Dialect) readsSuccesses() bool {
+	inBody := func(m Match) bool { return m.Path != "" && (m.Status == 0 || m.Status/100 == 2) }
+	for _, list := range [][]Match{d.NotDone, d.InFlight, d.Throttled, d.AtDoor, d.Success} {
+		if slices.ContainsFunc(list, inBody) {
+			return true
+		}
+	}
+	return false
 }
 
 // matched reads an answer by the dialect alone.
