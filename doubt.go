@@ -81,12 +81,12 @@ func (s *entries) doubt(in *intent) doubt {
 func (s *entries) inDoubt(in *intent) error {
 	for key, was := range doubtsOf(s.doubt(in)) {
 		f, err := s.byKey(in.ctx, key)
+		gone := errors.Is(err, ErrNotFound)
+		refused := err == nil && f.head.settledNotDone()
 		switch {
-		case errors.Is(err, ErrNotFound) && was == FateDone: // its end was removed with it
+		case was == FateDone: // and stays so, though its end was removed with it
 			return &doubtError{key: key, fate: FateDone}
-		case errors.Is(err, ErrNotFound): // withdrawn since
-			clearDoubt(key)
-		case err == nil && f.head.settledNotDone():
+		case gone, refused: // withdrawn since, or found out
 			clearDoubt(key)
 		case err == nil:
 			return &doubtError{key: key, fate: f.head.Fate}

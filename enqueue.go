@@ -155,12 +155,13 @@ func (c *Client) enqueue(in *intent) (Key, error) {
 // joinQueue marks a Pending entry as taken by the queue, also while a Do drives it:
 // that one then doesn't withdraw it.
 func (c *Client) joinQueue(in *intent, f held) error {
-	if f.head.Queued {
+	longer := !f.head.Expires.IsZero() && (in.expires.IsZero() || in.expires.After(f.head.Expires))
+	if f.head.Queued && !longer {
 		return nil
 	}
 	h := *f.head
 	h.Queued = true
-	if in.expires.IsZero() || in.expires.After(h.Expires) { // the queue's promise outlives the other call's
+	if longer { // the queue's promise outlives the other call's
 		h.Expires = in.expires
 	}
 	change, err := c.entries.replace(&h, f.rec.Rev, nil)

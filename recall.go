@@ -84,7 +84,7 @@ func (c *Client) fail(in *intent, f held, err error) outcome {
 		o.entry = c.entries.entry(f.head)
 	case f.rec.Key != "":
 		o.key = Key(f.rec.Key) // there, but unreadable
-	case in.seen: // it may have ended, and gone with its end
+	case in.seen, in.mayBeGone(err): // it may have ended, and gone with its end
 	case !in.named() || isOwnRefusal(err):
 		o.fate = FateNotDone
 	}
@@ -99,6 +99,13 @@ func (e *redirectError) outcome(in *intent) outcome {
 		in: in, op: in.op, key: e.intent.Key, name: e.intent.Intent, attempts: e.intent.Attempts, fate: e.intent.Fate,
 		retryAt: e.intent.RetryAt, why: e, hop: e.resp,
 	}
+}
+
+// mayBeGone tells a call that ended while it looked for a key that an anonymous intent may
+// have had: such an entry goes with its end, so that its absence proves nothing.
+func (in *intent) mayBeGone(err error) bool {
+	ended := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	return ended && in.name == "" && isMinted(in.given)
 }
 
 // failed is why a look-up or a person's change failed, with what is known of the
