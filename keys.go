@@ -28,12 +28,6 @@ func DeriveKey(namespace, id string) Key {
 // keySpace is the root of all derived keys; it must never change.
 var keySpace = uuid.MustParse("6f1c3c0e-61a5-5f0b-9c2b-7b1de1a3d9c4")
 
-// isMinted tells a key that this package may have minted at random.
-func isMinted(key Key) bool {
-	id, err := uuid.Parse(string(key))
-	return err == nil && (id.Version() == 7 || id.Version() == 4)
-}
-
 // contextKey is the type of all this package's context keys, so that what is
 // meant for this call can be hidden from everything below it.
 type contextKey int

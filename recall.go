@@ -101,11 +101,12 @@ func (e *redirectError) outcome(in *intent) outcome {
 	}
 }
 
-// mayBeGone tells a call that ended while it looked for a key that an anonymous intent may
-// have had: such an entry goes with its end, so that its absence proves nothing.
+// mayBeGone tells a call that ended while it looked for a key of its caller's, which may be
+// that of an anonymous intent: such an entry goes with its end, so that its absence proves
+// nothing.
 func (in *intent) mayBeGone(err error) bool {
 	ended := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
-	return ended && in.name == "" && isMinted(in.given)
+	return ended && in.name == "" && in.given != ""
 }
 
 // failed is why a look-up or a person's change failed, with what is known of the
