@@ -320,6 +320,6 @@ func (b *batchCall) expireItems(o outcome) outcome {
 	}
 	o.entry = b.entries.entry(b.head)
 	b.tracer.ended(o.entry, o.why)
-	_ = b.client.tellAll(b.ctx) // what it doesn't reach, the next pass tells
+	_, _ = b.client.tellAll(b.ctx, false) // what it doesn't reach, the next pass tells
 	return o
 }

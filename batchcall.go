@@ -271,6 +271,7 @@ func (b *batchCall) createItem(in *intent, it KeyedItem, old *held) ([]keystore.
 // chainEnd is what became of a call and of those that went on with it.
 type chainEnd struct {
 	keys  []Key
+	last  outcome
 	why   error // of the last one that left something open
 	broke error // the journal's failure
 }
@@ -290,6 +291,7 @@ func (b *batchCall) driveChain() (end chainEnd) {
 		d := queue[0]
 		end.keys = append(end.keys, d.head.Key)
 		o := d.driveCall()
+		end.last = o
 		if o.why != nil {
 			end.why = o.why
 		}

@@ -2,7 +2,6 @@ package idem
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -168,21 +167,21 @@ func loadItems(d *call, codec BatchCodec) (*batchCall, error) {
 }
 
 // resumeCall drives a batch's call for Resume and Run, which then hear of its items.
-func (p *round) resumeCall(ctx context.Context, h *head) error {
+func (p *round) resumeCall(ctx context.Context, h *head) (o outcome, err error) {
 	d, f, err := p.client.holdDue(ctx, p.op, h)
 	if err != nil {
-		return err
+		return o, err
 	}
 	b, err := loadCall(d, f)
 	if err != nil {
 		d.release()
-		return err
+		return o, err
 	}
 	b.emit = func(res ItemResult, e Entry) {
 		p.tell(e, res.Fate, res.Err)
-		p.again(outcome{entry: e}, &head{Key: cmp.Or(e.Call, e.Key)})
 	}
-	return b.driveChain().broke
+	end := b.driveChain()
+	return end.last, end.broke
 }
 
 // onceEach drives each call once in a run, and lets others wait for it.

@@ -379,9 +379,18 @@ func (d *call) pause(v verdict) error {
 	if err != nil {
 		return err
 	}
+	if d.background && d.op == opRun && wait > 0 { // the worker is free for others meanwhile
+		d.wait = wait
+		return d.enough(errLater)
+	}
 	d.tracer.waiting(d.head.Key, wait)
 	return d.sleep(wait)
 }
+
+const opRun = "Run"
+
+// errLater ends a pass of Run over an entry that is to be tried again.
+var errLater = errors.New("idem: it is tried again later")
 
 func (d *call) outcome(why error) outcome {
 	o := d.pass.outcome(d.in, why)

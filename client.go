@@ -31,9 +31,13 @@ type Client struct {
 	life context.Context // ends with Close
 	end  context.CancelCauseFunc
 
-	mu     sync.Mutex // guards closed and the first Add of calls
-	closed bool
-	calls  sync.WaitGroup // calls under way
+	mu       sync.Mutex     // guards stopping and the first Add of calls
+	stopping bool           // no new calls
+	draining chan struct{}  // closed with it
+	calls    sync.WaitGroup // calls under way
+	closing  sync.Once
+	closeErr error // guarded by closing
+	untold   untold
 }
 
 // Open returns a client over the bbolt journal at path, which it creates if absent
@@ -67,7 +71,7 @@ func New(ks Keystore, opts *Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{opts: o, ks: ks, base: o.Base, tracer: tracer{o.Trace, o.Logger}, budgets: limit.NewBudgets()}
+	c := &Client{opts: o, ks: ks, base: o.Base, tracer: tracer{o.Trace, o.Logger}, budgets: limit.NewBudgets(), draining: make(chan struct{})}
 	c.entries = &entries{ks: ks, scope: o.Scope, seal: record.Sealer{Seal: o.Seal, Unseal: o.Unseal}}
 	c.sweeper = &sweeper{entries: c.entries, tolerance: o.Dialect.leastMargin()}
 	c.life, c.end = context.WithCancelCause(context.Background())
@@ -218,30 +222,65 @@ func (c *Client) HTTPClient() *http.Client {
 // the client owns. A second Close returns nil. A hook must not call it: it would
 // wait for itself.
 func (c *Client) Close() error {
-	c.mu.Lock()
-	if c.closed {
-		c.mu.Unlock()
-		return nil
-	}
-	c.closed = true
-	c.mu.Unlock()
+	c.stop()
 	c.end(ErrClosed)
 	c.calls.Wait()
-	c.hub.leave(c)
-	if c.ownBase != nil {
-		c.ownBase.CloseIdleConnections()
+	first := false
+	c.closing.Do(func() {
+		first = true
+		c.hub.leave(c)
+		if c.ownBase != nil {
+			c.ownBase.CloseIdleConnections()
+		}
+		if c.owned {
+			c.closeErr = c.ks.Close()
+		}
+	})
+	if !first {
+		return nil
 	}
-	if c.owned {
-		return c.ks.Close()
+	return c.closeErr
+}
+
+// Shutdown stops new calls, which get ErrClosed, lets those under way come to their end,
+// and then closes the client. Run takes nothing new, finishes what it has begun, and
+// returns. When ctx ends first, what is still under way is interrupted as by Close, and
+// the error is ctx's. A hook must not call it.
+func (c *Client) Shutdown(ctx context.Context) error {
+	c.stop()
+	done := make(chan struct{})
+	go func() { c.calls.Wait(); close(done) }()
+	var err error
+	select {
+	case <-done:
+	case <-ctx.Done():
+		err = endOf(ctx)
 	}
-	return nil
+	return errors.Join(err, c.Close())
+}
+
+// stop lets no new call in.
+func (c *Client) stop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.stopping {
+		c.stopping = true
+		close(c.draining)
+	}
+}
+
+// stopped tells whether Close or Shutdown has begun.
+func (c *Client) stopped() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stopping
 }
 
 // enter counts a call in, so that Close waits for it.
 func (c *Client) enter() (leave func(), closed error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
+	if c.stopping {
 		return func() {}, ErrClosed
 	}
 	c.calls.Add(1)

@@ -166,7 +166,7 @@ func (s *entries) entry(h *head) Entry {
 	return Entry{
 		Key: h.Key, Intent: h.Intent, Scope: h.Scope, Account: h.Account,
 		State: h.State, Fate: h.Fate, Status: h.Status, Method: h.Method, URL: h.URL,
-		Created: h.Created, FirstSent: h.FirstSent, RetryAt: h.RetryAt, Settled: h.Settled, Expires: h.Expires,
+		Created: h.Created, FirstSent: h.FirstSent, RetryAt: h.RetryAt, NextTry: h.NextTry, Settled: h.Settled, Expires: h.Expires,
 		Attempts: h.Attempts, LastError: h.LastError, Reason: h.Reason, Dialect: h.Dialect,
 		Parent: h.Parent, Enqueued: h.Queued, Reserved: h.Reserved, Trimmed: h.Trimmed,
 		Batch: h.Batch, Item: h.Item, Call: h.Call, Items: len(h.Items),

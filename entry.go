@@ -30,6 +30,7 @@ type Entry struct {
 	RetryAt   time.Time // nothing is sent by itself before; zero: nobody said
 	Settled   time.Time // when it was settled, made Ambiguous or abandoned
 	Expires   time.Time // nothing is sent after; zero: no limit
+	NextTry   time.Time // when Run tries it again; zero: when it comes to it
 	Attempts  int       // requests that may have reached the wire, as last written
 
 	LastError string // why the last pass ended
@@ -115,6 +116,8 @@ type head struct {
 	FirstSent   time.Time `json:",omitzero"`
 	RetryAt     time.Time `json:",omitzero"`
 	RetryEpoch  uint64    `json:",omitempty"` // of the clock, when RetryAt was set
+	NextTry     time.Time `json:",omitzero"`  // by Run; holds in RetryEpoch alone
+	Passes      int       `json:",omitempty"` // of Run and Resume that left it open, one after another
 	DoubtAt     time.Time `json:",omitzero"`  // of the last attempt that may have been processed
 	Settled     time.Time `json:",omitzero"`
 	Expires     time.Time `json:",omitzero"`

@@ -37,6 +37,7 @@ type pass struct {
 	delays  *limit.Delays
 	began   time.Time
 	tries   int           // in this pass
+	wait    time.Duration // that the next attempt has to wait, where the pass doesn't wait for it
 	asked   time.Duration // a wait that a batch item's answer asked for
 	retryAt time.Time
 	gaveUp  bool // the pass ended by itself: its caller would still wait, and sees the last answer

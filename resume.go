@@ -1,6 +1,7 @@
 package idem
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,25 +67,21 @@ func (c *Client) Resume(ctx context.Context, opts *ResumeOptions) (Report, error
 
 const (
 	defaultConcurrency = 4
-	runInterval        = time.Minute
 )
 
-// round is one walk over the open entries of a scope.
+// round is one walk over the open entries of a scope, or all that Run does.
 type round struct {
 	client *Client
 	ctx    context.Context
 	op     string
 	opts   ResumeOptions
-	left   map[Key]time.Time // nil for Resume
 
-	mu      sync.Mutex // guards what follows
-	report  Report
-	leftNow map[Key]time.Time
-	next    time.Time // earliest RetryAt or repeat
-	err     error     // the journal's
+	mu     sync.Mutex // guards what follows
+	report Report
+	err    error // the journal's
 
 	each  chan struct{} // holds a token while Each runs; a mutex would stop fake clocks
-	epoch uint64        // of the clock, when the pass began
+	epoch uint64        // of the clock, when the round began
 	pace  limit.Pacer
 }
 
@@ -92,42 +89,40 @@ func (c *Client) newRound(ctx context.Context, op string, o ResumeOptions) *roun
 	if o.Concurrency == 0 {
 		o.Concurrency = defaultConcurrency
 	}
-	return &round{client: c, ctx: ctx, op: op, opts: o, leftNow: map[Key]time.Time{}, each: make(chan struct{}, 1), pace: limit.Pacer{Rate: o.Rate}}
+	return &round{client: c, ctx: ctx, op: op, opts: o, each: make(chan struct{}, 1), pace: limit.Pacer{Rate: o.Rate}}
 }
 
 // run walks oldest first, with as many workers as the options allow. Entries made
-// after its start are left to the next pass.
+// after its start are left to the next round.
 func (p *round) run() (Report, error) {
 	ctx, done := p.client.within(p.ctx)
 	defer done()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	sight, err := p.client.sweeper.sight(ctx, wallClock())
 	if err != nil {
 		return p.report, err
 	}
 	p.epoch = sight.Epoch
-	if err := p.client.tellAll(ctx); err != nil {
+	if _, err := p.client.tellAll(ctx, false); err != nil {
 		return p.report, err
 	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	work := make(chan keystore.Record)
 	var workers sync.WaitGroup
 	for range p.opts.Concurrency {
 		workers.Go(func() {
 			for rec := range work {
-				p.drive(ctx, rec, cancel)
+				p.visit(ctx, rec)
+				if err := p.failure(); err != nil {
+					cancel(err)
+				}
 			}
 		})
 	}
 	err = p.feed(ctx, work)
 	close(work)
 	workers.Wait()
-	for _, e := range []error{p.err, p.client.closedErr(), endOf(ctx)} {
-		if err == nil {
-			err = e
-		}
-	}
-	return p.report, err
+	return p.report, cmp.Or(err, p.failure(), p.client.closedErr(), endOf(ctx))
 }
 
 // feed hands the open entries to the workers.
@@ -156,86 +151,93 @@ func (p *round) feed(ctx context.Context, work chan<- keystore.Record) error {
 	return nil
 }
 
-// drive takes one entry through its pass.
-func (p *round) drive(ctx context.Context, rec keystore.Record, cancel context.CancelCauseFunc) {
-	c := p.client
-	h, err := c.entries.openHead(rec)
+// visit drives an entry of Resume's, if it is due and ours.
+func (p *round) visit(ctx context.Context, rec keystore.Record) {
+	h, err := p.client.entries.openHead(rec)
 	if err != nil {
-		if !p.idle(&head{Key: Key(rec.Key)}) {
-			p.tell(Entry{Key: Key(rec.Key), Scope: rec.Scope, entries: c.entries}, FateUnknown, err)
-			p.stays(Key(rec.Key))
-		}
+		p.tell(Entry{Key: Key(rec.Key), Scope: rec.Scope, entries: p.client.entries}, FateUnknown, err)
 		return
 	}
-	e := c.entries.entry(h)
-	if h.Call != "" || p.idle(h) { // an item goes with its call
+	if h.Call != "" { // an item goes with its call
 		return
 	}
-	if h.RetryEpoch == p.epoch && h.RetryAt.After(wallClock()) {
-		p.due(h.RetryAt)
-		p.skip(e, nil)
+	waits := h.RetryEpoch == p.epoch && h.RetryAt.After(wallClock())
+	if err := p.client.opts.mine(h); err != nil || waits {
+		p.skip(p.client.entries.entry(h), err)
 		return
 	}
-	if err := c.opts.mine(h); err != nil {
-		p.skip(e, err)
-		p.stays(e.Key)
-		return
+	if _, over := p.drive(ctx, rec, h); !over {
+		p.skip(p.client.entries.entry(h), nil)
 	}
+}
+
+// drive takes one entry through its pass. over is false if another call has it.
+func (p *round) drive(ctx context.Context, rec keystore.Record, h *head) (o outcome, over bool) {
+	e := p.client.entries.entry(h)
 	if !p.pace.Wait(ctx) {
-		return
+		return outcome{entry: e}, true
 	}
 	if h.Codec != "" {
-		p.driveCall(ctx, e, h, cancel)
-		return
+		return p.driveCall(ctx, e, h)
 	}
-	o, err := c.resumeEntry(ctx, p.op, h)
+	o, err := p.client.resumeEntry(ctx, p.op, h)
 	switch {
 	case errors.Is(err, errDriven):
-		p.skip(e, nil)
-		return
+		return o, false
 	case err != nil:
+		o.entry = e
 		p.tell(e, h.Fate, err)
 	case o.entry.State == StateSettled:
 		p.tell(o.entry, o.fate, nil)
 	default:
 		p.tell(o.entry, o.fate, o.why)
 	}
-	if isStoreError(o.why) {
-		p.broke(ctx, o.why, cancel)
-	}
-	p.again(o, h)
+	p.note(ctx, o.why)
+	return o, true
 }
 
 // driveCall takes a batch's call through its pass.
-func (p *round) driveCall(ctx context.Context, e Entry, h *head, cancel context.CancelCauseFunc) {
-	err := p.resumeCall(ctx, h)
+func (p *round) driveCall(ctx context.Context, e Entry, h *head) (o outcome, over bool) {
+	end, err := p.resumeCall(ctx, h)
 	switch {
 	case errors.Is(err, errDriven):
-		p.skip(e, nil)
-	case isStoreError(err):
-		p.broke(ctx, err, cancel)
-	case err != nil:
+		return o, false
+	case err != nil && !isStoreError(err):
 		p.tell(e, FateUnknown, err)
-		p.stays(e.Key)
+		return outcome{entry: e, why: err}, true
 	}
+	p.note(ctx, err)
+	return end, true
 }
 
-// broke ends the pass: the journal fails.
-func (p *round) broke(ctx context.Context, err error, cancel context.CancelCauseFunc) {
-	if ctx.Err() != nil {
+// note remembers a failure of the keystore, which ends the round. A conflict, and a claim
+// that was lost, are one entry's own trouble.
+func (p *round) note(ctx context.Context, err error) {
+	own := errors.Is(err, ErrConflict) || errors.Is(err, ErrClaimLost)
+	if !isStoreError(err) || own || ctx.Err() != nil {
 		return
 	}
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.err = err
-	p.mu.Unlock()
-	cancel(err)
+}
+
+// failure takes the noted failure.
+func (p *round) failure() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	err := p.err
+	if p.op == "Run" {
+		p.err = nil
+	}
+	return err
 }
 
 func (p *round) skip(e Entry, err error) {
 	p.mu.Lock()
 	p.report.Skipped++
 	p.mu.Unlock()
-	if err != nil || p.left == nil {
+	if err != nil || p.op == "Resume" {
 		p.callEach(e, err)
 	}
 }

@@ -241,6 +241,7 @@ func (d *call) leave(o outcome) outcome {
 	retryAt, epoch := d.keptRetryAt(o), d.epoch(d.ctx)
 	err := d.save(func(h *head) {
 		h.RetryAt, h.RetryEpoch, h.LastError = retryAt, epoch, shortText(o.why)
+		d.scheduleNext(h)
 		if !d.before.any() {
 			h.unsend()
 		}
@@ -257,6 +258,18 @@ func (d *call) leave(o outcome) outcome {
 	}
 	d.tracer.ended(o.entry, o.why)
 	return o
+}
+
+// scheduleNext says when Run comes back to an entry that a pass in the background left.
+// Any other call leaves it to Run at once.
+func (d *call) scheduleNext(h *head) {
+	h.NextTry = time.Time{}
+	if !d.background {
+		return
+	}
+	rest := d.client.opts.Retry.passRest(h.Passes)
+	h.NextTry = wallClock().Add(max(rest, d.wait))
+	h.Passes++
 }
 
 // keptRetryAt is the RetryAt that is written down: within the window, the provider's

@@ -48,7 +48,8 @@ func (h *head) anonymous() bool { return h.Intent == "" && h.KeySource == keyMin
 // settle ends an intent with a fate. What mattered only while it was open goes.
 func (h *head) settle(fate Fate, cause string) {
 	h.State, h.Fate, h.Cause, h.Settled = StateSettled, fate, cause, wallClock()
-	h.RetryAt, h.InFlightSince = time.Time{}, time.Time{}
+	h.RetryAt, h.NextTry, h.InFlightSince = time.Time{}, time.Time{}, time.Time{}
+	h.Passes = 0
 	h.PollURL, h.Call = "", ""
 }
 
