@@ -188,7 +188,7 @@ func (r *batchRun) newCall(items []newItem) (*batchCall, error) {
 	}
 	d.guard(func() {
 		crash.At(crash.Uncommitted)
-		err = c.entries.commit(r.ctx, changes...)
+		err = d.commit(changes...)
 	})
 	if err != nil {
 		d.release()
@@ -239,7 +239,7 @@ func encodeCall(c *Client, ctx context.Context, batch, codecName string, codec B
 // commitCall is the change that creates the call's own entry.
 func (b *batchCall) commitCall() ([]keystore.Change, error) {
 	change, err := b.entries.create(b.head, b.wire.Message())
-	b.rev = 1
+	b.rev = change.Record.Rev
 	return []keystore.Change{change}, err
 }
 

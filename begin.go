@@ -112,8 +112,8 @@ func (d *call) commitNew(old *held) error {
 	if err != nil {
 		return err
 	}
-	d.rev = 1
-	return d.entries.commit(d.writes, append(changes, created)...)
+	d.rev = created.Record.Rev
+	return d.commit(append(changes, created)...)
 }
 
 // beginFailed tells what is known after the commit of a new entry failed: NotDone
@@ -124,18 +124,31 @@ func (d *call) beginFailed(err error) outcome {
 	if d.in.named() {
 		return o
 	}
-	gone := errors.Is(err, ErrFull) || errors.Is(err, ErrClosed)
+	gone := refused(err)
 	if !gone {
-		gone = d.entries.commit(d.writes, d.entries.remove(d.head, 1)) == nil
+		gone = d.commit(d.entries.remove(d.head, d.rev)) == nil
 	}
 	if !gone {
-		_, readErr := d.entries.ks.Read(d.writes, keystore.Ref{Scope: d.head.Scope, Key: string(d.head.Key)})
+		_, readErr := d.entries.byKey(d.writes, d.head.Key)
 		gone = errors.Is(readErr, ErrNotFound)
 	}
 	if gone {
 		o.fate, o.key = FateNotDone, ""
 	}
 	return o
+}
+
+// refused tells an error of a commit after which nothing was applied, nor will be.
+func refused(err error) bool {
+	if errors.Is(err, keystore.ErrUncertain) {
+		return false
+	}
+	for _, class := range []error{ErrFull, ErrClosed, ErrInvalid, ErrConflict, ErrClaimLost, ErrUnavailable} {
+		if errors.Is(err, class) {
+			return true
+		}
+	}
+	return false
 }
 
 // mint makes a key for a new intent. A batch derives its items' keys, so that they are

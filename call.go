@@ -64,8 +64,7 @@ func (c *Client) newEntry(in *intent, key Key) (*call, error) {
 			return nil, err
 		}
 	}
-	now := wallClock()
-	sight, err := c.sweeper.sight(in.ctx, now)
+	sight, err := c.sweeper.sight(in.ctx)
 	if err != nil {
 		return nil, &storeError{err}
 	}
@@ -76,7 +75,7 @@ func (c *Client) newEntry(in *intent, key Key) (*call, error) {
 		Key: key, Scope: c.opts.Scope, Intent: in.name, Account: in.account, AccountPerCall: in.perCall,
 		State: StatePending, KeySource: in.source,
 		Method: w.Method, URL: w.URL.String(), Fingerprint: in.sum,
-		Created: now, FirstSent: now, Expires: in.expires, Epoch: sight.Epoch,
+		Created: sight.Now, FirstSent: sight.Now, Expires: in.expires, Epoch: sight.Epoch,
 		Dialect: in.dialect.Name, Placement: in.dialect.Placement, Unkeyed: !in.keyed, WireKey: in.dialect.spot().Spell(string(key)),
 		Window: in.dialect.window(), Margin: in.dialect.margin(),
 		WithheldHeaders: in.live.Headers, WithheldParams: in.live.Query,
@@ -181,7 +180,7 @@ func (d *call) honourRetryAt() error {
 		return nil
 	}
 	d.retryAt = d.head.RetryAt
-	wait := d.retryAt.Sub(wallClock())
+	wait := d.retryAt.Sub(d.bounds.clock.now())
 	if wait > d.client.opts.Retry.maxRetryAfter() {
 		return d.waitTooLong()
 	}
@@ -200,7 +199,7 @@ func (d *call) honourRetryAt() error {
 func (d *call) attemptTime() time.Duration {
 	limit := d.pass.attemptTime()
 	if end, ends := d.windowEnd(); ends {
-		limit = min(limit, max(end.Sub(wallClock()), 0))
+		limit = min(limit, max(end.Sub(d.bounds.clock.now()), 0))
 	}
 	return limit
 }
@@ -210,11 +209,10 @@ func (d *call) fits(wait time.Duration) error {
 	if err := d.pass.fits(wait); err != nil {
 		return err
 	}
-	next := wallClock().Add(wait)
-	if end := d.expires(); !end.IsZero() && !next.Before(end) {
+	if end := d.expires(); !end.IsZero() && !wallClock().Add(wait).Before(end) {
 		return fmt.Errorf("%w before the next attempt is due", ErrExpired)
 	}
-	if end, ends := d.windowEnd(); ends && !next.Before(end) {
+	if end, ends := d.windowEnd(); ends && !d.bounds.clock.now().Add(wait).Before(end) {
 		return fmt.Errorf("%w: the next attempt is due after the window", ErrExhausted)
 	}
 	return nil
@@ -240,12 +238,11 @@ func (d *call) markSent() error {
 	if !d.head.FirstSent.IsZero() {
 		return nil
 	}
-	now := wallClock()
-	sight, err := d.bounds.clock.sight(d.ctx, now)
+	sight, err := d.bounds.clock.sight(d.ctx)
 	if err != nil {
 		return &storeError{err}
 	}
-	if err := d.save(func(h *head) { h.FirstSent, h.Epoch = now, sight.Epoch }, nil); err != nil {
+	if err := d.save(func(h *head) { h.FirstSent, h.Epoch = sight.Now, sight.Epoch }, nil); err != nil {
 		return err
 	}
 	crash.At(crash.Committed)
@@ -295,7 +292,7 @@ func (d *call) learn(t tried, v verdict) verdict {
 // inFlight believes that an earlier send still runs, up to the dialect's cap. When it
 // was first said is journaled, so that the cap holds over restarts.
 func (d *call) inFlight(v verdict) verdict {
-	now := wallClock()
+	now := d.bounds.clock.now()
 	if d.head.InFlightSince.IsZero() {
 		// A failure to write is met again by whatever ends this pass.
 		_ = d.save(func(h *head) { h.InFlightSince = now }, nil)

@@ -25,16 +25,33 @@ type held struct {
 	head *head
 }
 
-// read asks the journal whatever the caller's context says: an answer that is there
-// outweighs a cancel.
-func (s *entries) read(ctx context.Context, ref keystore.Ref) (held, error) {
-	ref.Scope = s.scope
-	rec, err := s.ks.Read(context.WithoutCancel(ctx), ref)
+// read returns the first entry that one of the refs leads to. It asks the journal
+// whatever the caller's context says: an answer that is there outweighs a cancel.
+func (s *entries) read(ctx context.Context, refs ...keystore.Ref) (held, error) {
+	for i := range refs {
+		refs[i].Scope = s.scope
+	}
+	rec, err := s.readRecord(context.WithoutCancel(ctx), refs...)
 	if err != nil {
 		return held{rec: rec}, err
 	}
 	h, err := s.openHead(rec)
 	return held{rec, h}, err
+}
+
+// readRecord returns the first record that one of the refs leads to, as much as can be
+// read of it with ErrCorrupt, or ErrNotFound.
+func (s *entries) readRecord(ctx context.Context, refs ...keystore.Ref) (keystore.Record, error) {
+	found, err := s.ks.Read(ctx, refs...)
+	if err != nil {
+		return keystore.Record{}, err
+	}
+	for _, rec := range found {
+		if rec.Found() {
+			return rec, rec.Damage
+		}
+	}
+	return keystore.Record{}, ErrNotFound
 }
 
 // byKey reads an entry without its bodies.
@@ -50,19 +67,20 @@ func (s *entries) whole(ctx context.Context, key Key) (held, error) {
 // find looks a name up within its account, then among entries without one, and then
 // the key.
 func (s *entries) find(in *intent) (held, error) {
+	var refs []keystore.Ref
 	if in.name != "" {
-		f, err := s.read(in.ctx, keystore.Ref{Name: storeName(in.account, in.name)})
-		if errors.Is(err, ErrNotFound) && in.account != "" {
-			f, err = s.read(in.ctx, keystore.Ref{Name: storeName("", in.name)})
-		}
-		if !errors.Is(err, ErrNotFound) {
-			return f, err
+		refs = append(refs, keystore.Ref{Name: storeName(in.account, in.name)})
+		if in.account != "" {
+			refs = append(refs, keystore.Ref{Name: storeName("", in.name)})
 		}
 	}
 	if in.key != "" {
-		return s.byKey(in.ctx, in.key)
+		refs = append(refs, keystore.Ref{Key: string(in.key)})
 	}
-	return held{}, ErrNotFound
+	if len(refs) == 0 { // a request that stands for itself: the journal need not be asked
+		return held{}, ErrNotFound
+	}
+	return s.read(in.ctx, refs...)
 }
 
 // scan walks a lane of the scope, as far as until if that is set.
@@ -73,6 +91,16 @@ func (s *entries) scan(ctx context.Context, lane keystore.Lane, until time.Time)
 // commit writes down changes whatever the caller's context says.
 func (s *entries) commit(ctx context.Context, changes ...keystore.Change) error {
 	return s.ks.Commit(context.WithoutCancel(ctx), changes...)
+}
+
+// commit is that of the entries, under the hold's claim.
+func (o *hold) commit(changes ...keystore.Change) error {
+	for i := range changes {
+		if o.claim != nil {
+			changes[i].Token = o.claim.Token()
+		}
+	}
+	return o.entries.commit(o.writes, changes...)
 }
 
 // record is the record of h, without bodies.
@@ -103,7 +131,7 @@ func ageTime(age time.Duration) time.Time { return time.Unix(0, 0).UTC().Add(age
 
 // create is the change that makes an entry, with its request if it has one.
 func (s *entries) create(h *head, request *record.Message) (keystore.Change, error) {
-	rec, err := s.record(h, 0)
+	rec, err := s.record(h, keystore.NewRev())
 	if err == nil && request != nil {
 		rec.Request, err = s.sealMessage(rec, partRequest, request)
 	}

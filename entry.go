@@ -83,7 +83,7 @@ func (e Entry) record(ctx context.Context) (keystore.Record, error) {
 	if e.entries == nil {
 		return keystore.Record{}, fmt.Errorf("idem: entry %s: %w", e.Key, ErrNotFound)
 	}
-	rec, err := e.entries.ks.Read(ctx, keystore.Ref{Scope: e.Scope, Key: string(e.Key), Bodies: true})
+	rec, err := e.entries.readRecord(ctx, keystore.Ref{Scope: e.Scope, Key: string(e.Key), Bodies: true})
 	if err != nil {
 		return keystore.Record{}, fmt.Errorf("idem: entry %s: %w", e.Key, err)
 	}

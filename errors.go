@@ -95,6 +95,14 @@ var (
 	// ErrFull means that the journal has no room. Nothing was written.
 	ErrFull = keystore.ErrFull
 
+	// ErrUnavailable means that the keystore can't be reached now, and may be
+	// again later.
+	ErrUnavailable = keystore.ErrUnavailable
+
+	// ErrClaimLost means that the right to drive the entry went to somebody else
+	// while it was driven.
+	ErrClaimLost = keystore.ErrClaimLost
+
 	// ErrSealed means that a record was encrypted with a key that is in
 	// neither [Options.Seal] nor [Options.Unseal]. The record is kept.
 	ErrSealed = errors.New("idem: sealed with another key")

@@ -44,7 +44,7 @@ func (o *hold) save(change func(*head), response *answer) error {
 		change(&h)
 		next, err := o.entries.replace(&h, o.rev, response)
 		if err == nil {
-			err = o.entries.commit(o.writes, next)
+			err = o.commit(next)
 		}
 		if err == nil {
 			o.head, o.rev = &h, o.rev+1
@@ -90,7 +90,7 @@ func (o *hold) remove() error {
 		}
 		changes = append(riders, changes...)
 	}
-	return o.entries.commit(o.writes, changes...)
+	return o.commit(changes...)
 }
 
 // finish saves a change that ends all sending. A batch's call goes then, and its items
@@ -101,7 +101,7 @@ func (o *hold) finish(change func(*head)) error {
 	}
 	riders, err := o.riders(false, change)
 	if err == nil {
-		err = o.entries.commit(o.writes, append(riders, o.entries.remove(o.head, o.rev))...)
+		err = o.commit(append(riders, o.entries.remove(o.head, o.rev))...)
 	}
 	if err != nil {
 		return &storeError{err}
@@ -141,7 +141,7 @@ func (d *call) take(key Key, wait bool) error {
 	if slices.Contains(driving(d.ctx), id) {
 		return fmt.Errorf("%w: the call was made from within the one that drives the entry", ErrConflict)
 	}
-	claim, err := d.client.ks.Claim(d.ctx, id, wait)
+	claim, err := d.client.ks.Claim(d.ctx, scope, string(key), wait)
 	if err != nil {
 		return cmp.Or(endOf(d.ctx), err)
 	}

@@ -75,7 +75,7 @@ func (p *pass) endWith(lost <-chan struct{}) {
 	go func() {
 		select {
 		case <-lost:
-			cancel(fmt.Errorf("%w: the claim was lost", ErrConflict))
+			cancel(ErrClaimLost)
 		case <-ctx.Done():
 		}
 	}()
@@ -202,7 +202,7 @@ func (p *pass) nextWait(v verdict) (wait time.Duration, tooLong bool) {
 		p.hop = wire.SameOrigin(p.answer.from(p.wire), p.answer.header.Get("Location"))
 	}
 	if hinted {
-		p.retryAt = wallClock().Add(wait)
+		p.retryAt = p.client.sweeper.now().Add(wait)
 	}
 	return wait, tooLong
 }

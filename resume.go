@@ -85,6 +85,7 @@ type round struct {
 
 	each  chan struct{} // holds a token while Each runs; a mutex would stop fake clocks
 	epoch uint64        // of the clock, when the pass began
+	start time.Time     // when that was
 	pace  limit.Pacer
 }
 
@@ -102,11 +103,11 @@ func (p *round) run() (Report, error) {
 	defer done()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	sight, err := p.client.sweeper.sight(ctx, wallClock())
+	sight, err := p.client.sweeper.sight(ctx)
 	if err != nil {
 		return p.report, err
 	}
-	p.epoch = sight.Epoch
+	p.epoch, p.start = sight.Epoch, sight.Now
 	if err := p.client.tellAll(ctx); err != nil {
 		return p.report, err
 	}
@@ -132,7 +133,6 @@ func (p *round) run() (Report, error) {
 
 // feed hands the open entries to the workers.
 func (p *round) feed(ctx context.Context, work chan<- keystore.Record) error {
-	start := wallClock()
 	for rec, err := range p.client.entries.scan(ctx, keystore.LaneOpen, time.Time{}) {
 		if err != nil && !errors.Is(err, ErrCorrupt) {
 			if ended := endOf(ctx); ended != nil {
@@ -144,7 +144,7 @@ func (p *round) feed(ctx context.Context, work chan<- keystore.Record) error {
 			p.tell(Entry{Key: Key(rec.Key), Scope: rec.Scope}, FateUnknown, err)
 			continue
 		}
-		if rec.Order.After(start) && !rec.Order.After(wallClock()) {
+		if rec.Order.After(p.start) && !rec.Order.After(p.client.sweeper.now()) {
 			continue // made after the start; one of a later day was made by a clock that has been set back
 		}
 		select {
@@ -171,7 +171,7 @@ func (p *round) drive(ctx context.Context, rec keystore.Record, cancel context.C
 	if h.Call != "" || p.idle(h) { // an item goes with its call
 		return
 	}
-	if h.RetryEpoch == p.epoch && h.RetryAt.After(wallClock()) {
+	if h.RetryEpoch == p.epoch && h.RetryAt.After(p.client.sweeper.now()) {
 		p.due(h.RetryAt)
 		p.skip(e, nil)
 		return

@@ -58,7 +58,7 @@ func (p *round) idle(h *head) bool {
 		p.mu.Lock()
 		p.leftNow[h.Key] = at
 		p.mu.Unlock()
-		p.due(wallClock().Add(runInterval - time.Since(at)))
+		p.due(p.client.sweeper.now().Add(runInterval - time.Since(at)))
 		return true
 	}
 	return waits
@@ -94,7 +94,7 @@ func (p *round) untilNext() time.Duration {
 	if p.next.IsZero() {
 		return runInterval
 	}
-	return min(max(p.next.Sub(wallClock()), time.Millisecond), runInterval)
+	return min(max(p.next.Sub(p.client.sweeper.now()), time.Millisecond), runInterval)
 }
 
 // tellAll tells the Settled hook what it hasn't taken yet.

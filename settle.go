@@ -51,7 +51,7 @@ func (d *call) settleWith(fate Fate, a *answer, cause string) outcome {
 
 func (d *call) commitEnd(fate Fate, a *answer, cause string) error {
 	if d.forgettable() {
-		err := d.entries.commit(d.writes, d.entries.remove(d.head, d.rev))
+		err := d.commit(d.entries.remove(d.head, d.rev))
 		if err == nil {
 			d.head.settle(fate, cause)
 			return nil
@@ -60,7 +60,7 @@ func (d *call) commitEnd(fate Fate, a *answer, cause string) error {
 			return &storeError{err}
 		}
 	}
-	sight, err := d.client.sweeper.sight(d.ctx, wallClock())
+	sight, err := d.client.sweeper.sight(d.ctx)
 	if err != nil {
 		return &storeError{err}
 	}
@@ -269,7 +269,7 @@ func (d *call) keptRetryAt(o outcome) time.Time {
 	if errors.Is(o.why, ErrCircuitOpen) {
 		at = d.head.RetryAt
 	}
-	if !at.After(wallClock()) {
+	if !at.After(d.bounds.clock.now()) {
 		return time.Time{}
 	}
 	return at

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/idem-go/idem/keystore"
@@ -20,19 +21,31 @@ type sweeper struct {
 	entries   *entries
 	tolerance time.Duration // how far the clock may go back before that closes windows
 
+	skew atomic.Int64 // how far the store's time is ahead of this host's, in ns
+
 	mu   sync.Mutex // guards what follows
 	last time.Duration
 	ran  bool
 }
 
-func (s *sweeper) sight(ctx context.Context, now time.Time) (keystore.Sighting, error) {
+// sight shows the store this host's clock and returns the time that the store goes by,
+// which for a store that several hosts share is its own.
+func (s *sweeper) sight(ctx context.Context) (keystore.Sighting, error) {
 	ctx = context.WithoutCancel(ctx)
+	now := time.Now()
 	sight, err := s.entries.ks.Clock(ctx, now, s.tolerance)
+	if err == nil {
+		sight.Now = sight.Now.Round(0)
+		s.skew.Store(int64(sight.Now.Sub(now.Round(0))))
+	}
 	if err == nil && s.due(sight.Age) {
 		s.sweep(ctx, sight.Age)
 	}
 	return sight, err
 }
+
+// now is the time that the store goes by, as far as its last sighting told.
+func (s *sweeper) now() time.Time { return wallClock().Add(time.Duration(s.skew.Load())) }
 
 func (s *sweeper) due(age time.Duration) bool {
 	s.mu.Lock()

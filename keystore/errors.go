@@ -26,4 +26,15 @@ var (
 
 	// ErrFull means that there is no room. Nothing was written.
 	ErrFull = errors.New("idem: journal full")
+
+	// ErrUnavailable means that the store can't be reached now, and may be again
+	// later. Of a commit nothing was applied, unless it is ErrUncertain too.
+	ErrUnavailable = errors.New("idem: keystore unavailable")
+
+	// ErrUncertain means that nobody knows whether a commit was applied.
+	ErrUncertain = errors.New("idem: commit uncertain")
+
+	// ErrClaimLost means that the claim under which a change was to be made isn't
+	// held any more. Nothing was applied.
+	ErrClaimLost = errors.New("idem: claim lost")
 )
