@@ -159,7 +159,7 @@ func (b *batchCall) handOver(n *batchCall, fresh bool) {
 // retryAfter is when a call may be sent, within its window, so that the wait an
 // answer asked for outlives a restart.
 func (b *batchCall) retryAfter(wait time.Duration) time.Time {
-	at := wallClock().Add(wait)
+	at := b.client.sweeper.now().Add(wait)
 	if end, ends := b.windowEnd(); ends && b.before.items && at.After(end) {
 		return end
 	}
@@ -225,7 +225,7 @@ func (b *batchCall) itemChange(p itemPlan, carrier *batchCall) (*head, keystore.
 }
 
 func (b *batchCall) settleItem(h *head, res ItemResult) error {
-	sight, err := b.client.sweeper.sight(b.ctx, wallClock())
+	sight, err := b.client.sweeper.sight(b.ctx)
 	if err != nil {
 		return err
 	}
@@ -307,7 +307,7 @@ func (b *batchCall) endItems(withdraw bool, change func(*head)) ([]keystore.Chan
 // expireItems ends a call that was never processed and may no longer be sent. Nobody
 // waits for it, so the Settled hook is told.
 func (b *batchCall) expireItems(o outcome) outcome {
-	sight, err := b.client.sweeper.sight(b.ctx, wallClock())
+	sight, err := b.client.sweeper.sight(b.ctx)
 	if err == nil {
 		err = b.finish(func(h *head) {
 			h.settle(FateNotDone, causeOf(ErrExpired))

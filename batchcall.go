@@ -188,7 +188,7 @@ func (r *batchRun) newCall(items []newItem) (*batchCall, error) {
 	}
 	d.guard(func() {
 		crash.At(crash.Uncommitted)
-		err = c.entries.commit(r.ctx, changes...)
+		err = d.commit(changes...)
 	})
 	if err != nil {
 		d.release()

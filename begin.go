@@ -149,18 +149,31 @@ func (d *call) beginFailed(err error) outcome {
 	if d.in.named() {
 		return o
 	}
-	gone := errors.Is(err, ErrFull) || errors.Is(err, ErrClosed)
+	gone := refused(err)
 	if !gone {
-		gone = d.entries.commit(d.writes, d.entries.remove(d.head, d.rev)) == nil
+		gone = d.commit(d.entries.remove(d.head, d.rev)) == nil
 	}
 	if !gone {
-		_, readErr := d.entries.ks.Read(d.writes, keystore.Ref{Scope: d.head.Scope, Key: string(d.head.Key)})
+		_, readErr := d.entries.byKey(d.writes, d.head.Key)
 		gone = errors.Is(readErr, ErrNotFound)
 	}
 	if gone {
 		o.fate, o.key = FateNotDone, ""
 	}
 	return o
+}
+
+// refused tells an error of a commit after which nothing was applied, nor will be.
+func refused(err error) bool {
+	if errors.Is(err, keystore.ErrUncertain) {
+		return false
+	}
+	for _, class := range []error{ErrFull, ErrClosed, ErrInvalid, ErrConflict, ErrClaimLost, ErrUnavailable} {
+		if errors.Is(err, class) {
+			return true
+		}
+	}
+	return false
 }
 
 // mint makes a key for a new intent. A batch derives its items' keys, so that they are

@@ -67,8 +67,7 @@ func (c *Client) newEntry(in *intent, key Key) (*call, error) {
 			return nil, err
 		}
 	}
-	now := wallClock()
-	sight, err := c.sweeper.sight(in.ctx, now)
+	sight, err := c.sweeper.sight(in.ctx)
 	if err != nil {
 		return nil, &storeError{err}
 	}
@@ -79,7 +78,7 @@ func (c *Client) newEntry(in *intent, key Key) (*call, error) {
 		Key: key, Scope: c.opts.Scope, Intent: in.name, Account: in.account, AccountPerCall: in.perCall,
 		State: StatePending, KeySource: in.source,
 		Method: w.Method, URL: w.URL.String(), Fingerprint: in.sum,
-		Created: now, FirstSent: now, Expires: in.expires, Epoch: sight.Epoch,
+		Created: sight.Now, FirstSent: sight.Now, Expires: in.expires, Epoch: sight.Epoch,
 		Dialect: in.dialect.Name, Placement: in.dialect.Placement, Unkeyed: !in.keyed, WireKey: in.dialect.spot().Spell(string(key)),
 		Window: in.dialect.window(), Margin: in.dialect.margin(),
 		WithheldHeaders: in.live.Headers, WithheldParams: in.live.Query,
@@ -115,7 +114,7 @@ func (d *call) load(f held) error {
 	if d.before.attempt {
 		d.head.Attempts = max(d.head.Attempts, 1) // what a crash kept from being counted
 		if d.head.DoubtAt.IsZero() {
-			d.head.DoubtAt = wallClock()
+			d.head.DoubtAt = d.bounds.clock.now()
 		}
 	}
 	if d.head.Reserved {
@@ -211,7 +210,7 @@ func (d *call) honourRetryAt() error {
 		return nil
 	}
 	d.retryAt = d.head.RetryAt
-	wait := d.retryAt.Sub(wallClock())
+	wait := d.retryAt.Sub(d.bounds.clock.now())
 	if wait > d.client.opts.Retry.maxRetryAfter() {
 		return d.waitTooLong()
 	}
@@ -230,7 +229,7 @@ func (d *call) honourRetryAt() error {
 func (d *call) attemptTime() time.Duration {
 	limit := d.pass.attemptTime()
 	if end, ends := d.windowEnd(); ends {
-		limit = min(limit, max(end.Sub(wallClock()), 0))
+		limit = min(limit, max(end.Sub(d.bounds.clock.now()), 0))
 	}
 	return limit
 }
@@ -240,11 +239,10 @@ func (d *call) fits(wait time.Duration) error {
 	if err := d.pass.fits(wait); err != nil {
 		return err
 	}
-	next := wallClock().Add(wait)
-	if end := d.expires(); !end.IsZero() && !next.Before(end) {
+	if end := d.expires(); !end.IsZero() && !wallClock().Add(wait).Before(end) {
 		return fmt.Errorf("%w before the next attempt is due", ErrExpired)
 	}
-	if end, ends := d.windowEnd(); ends && !next.Before(end) {
+	if end, ends := d.windowEnd(); ends && !d.bounds.clock.now().Add(wait).Before(end) {
 		return fmt.Errorf("%w: the next attempt is due after the window", ErrExhausted)
 	}
 	return nil
@@ -267,7 +265,7 @@ func (d *call) expired() error {
 	if err := d.hold.expired(); err != nil {
 		return err
 	}
-	if end, ends := d.windowEnd(); ends && passed(end) {
+	if end, ends := d.windowEnd(); ends && !d.bounds.clock.now().Before(end) {
 		return ErrWindowClosed
 	}
 	return nil
@@ -279,12 +277,11 @@ func (d *call) markSent() error {
 	if !d.head.FirstSent.IsZero() {
 		return nil
 	}
-	now := wallClock()
-	sight, err := d.bounds.clock.sight(d.ctx, now)
+	sight, err := d.bounds.clock.sight(d.ctx)
 	if err != nil {
 		return &storeError{err}
 	}
-	if err := d.save(func(h *head) { h.FirstSent, h.Epoch = now, sight.Epoch }, nil); err != nil {
+	if err := d.save(func(h *head) { h.FirstSent, h.Epoch = sight.Now, sight.Epoch }, nil); err != nil {
 		return err
 	}
 	crash.At(crash.Committed)
@@ -315,7 +312,7 @@ func (d *call) mintedAlone() bool {
 // longer act on it.
 func (d *call) quiet() bool {
 	within, doubt := d.dialect.SettlesWithin, d.head.DoubtAt
-	return within > 0 && !doubt.IsZero() && wallClock().Sub(doubt) > within
+	return within > 0 && !doubt.IsZero() && d.bounds.clock.now().Sub(doubt) > within
 }
 
 // weigh is the verdict itself: it speaks of this intent alone.
@@ -341,7 +338,7 @@ func (d *call) learn(t tried, v verdict) verdict {
 		d.client.budgets.Refund(wire.Origin(d.wire.URL), time.Now())
 	}
 	if v.own == FateUnknown {
-		d.head.DoubtAt = wallClock()
+		d.head.DoubtAt = d.bounds.clock.now()
 	}
 	if v.then == stepInFlight {
 		return d.inFlight(v)
@@ -353,7 +350,7 @@ func (d *call) learn(t tried, v verdict) verdict {
 // inFlight believes that an earlier send still runs, up to the dialect's cap. When it
 // was first said is journaled, so that the cap holds over restarts.
 func (d *call) inFlight(v verdict) verdict {
-	now := wallClock()
+	now := d.bounds.clock.now()
 	if d.head.InFlightSince.IsZero() {
 		// A failure to write is met again by whatever ends this pass.
 		_ = d.save(func(h *head) { h.InFlightSince = now }, nil)

@@ -57,7 +57,7 @@ func TestAReadOnlyFileSystemIsAnErrorAndNoDamage(t *testing.T) {
 	dir := diskTmpfs(t, "2m")
 	path := filepath.Join(dir, "journal")
 	ks := openJournal(t, path, nil)
-	kept := keystore.Record{Scope: "scope", Key: "key", Lane: keystore.LaneOpen}
+	kept := keystore.Record{Scope: "scope", Key: "key", Lane: keystore.LaneOpen, Rev: 1}
 	require.NoError(t, ks.Commit(t.Context(), keystore.Change{Op: keystore.OpCreate, Record: kept}))
 	require.NoError(t, ks.Close())
 	remount := func(how string) {
@@ -72,8 +72,9 @@ func TestAReadOnlyFileSystemIsAnErrorAndNoDamage(t *testing.T) {
 		require.ErrorContains(t, err, p)
 	}
 	remount("rw")
-	_, err := openJournal(t, path, nil).Read(t.Context(), keystore.Ref{Scope: "scope", Key: "key"})
+	list, err := openJournal(t, path, nil).Read(t.Context(), keystore.Ref{Scope: "scope", Key: "key"})
 	require.NoError(t, err)
+	require.True(t, list[0].Found())
 }
 
 // A disk that fails under a client that goes on: nothing is sent that can't be written

@@ -25,16 +25,33 @@ type held struct {
 	head *head
 }
 
-// read asks the journal whatever the caller's context says: an answer that is there
-// outweighs a cancel.
-func (s *entries) read(ctx context.Context, ref keystore.Ref) (held, error) {
-	ref.Scope = s.scope
-	rec, err := s.ks.Read(context.WithoutCancel(ctx), ref)
+// read returns the first entry that one of the refs leads to. It asks the journal
+// whatever the caller's context says: an answer that is there outweighs a cancel.
+func (s *entries) read(ctx context.Context, refs ...keystore.Ref) (held, error) {
+	for i := range refs {
+		refs[i].Scope = s.scope
+	}
+	rec, err := s.readRecord(context.WithoutCancel(ctx), refs...)
 	if err != nil {
 		return held{rec: rec}, err
 	}
 	h, err := s.openHead(rec)
 	return held{rec, h}, err
+}
+
+// readRecord returns the first record that one of the refs leads to, as much as can be
+// read of it with ErrCorrupt, or ErrNotFound.
+func (s *entries) readRecord(ctx context.Context, refs ...keystore.Ref) (keystore.Record, error) {
+	found, err := s.ks.Read(ctx, refs...)
+	if err != nil {
+		return keystore.Record{}, err
+	}
+	for _, rec := range found {
+		if rec.Found() {
+			return rec, rec.Damage
+		}
+	}
+	return keystore.Record{}, ErrNotFound
 }
 
 // byKey reads an entry without its bodies.
@@ -50,22 +67,27 @@ func (s *entries) whole(ctx context.Context, key Key) (held, error) {
 // find looks a name up within its account, then among entries without one, and then
 // the key.
 func (s *entries) find(in *intent) (held, error) {
+	var refs []keystore.Ref
 	if in.name != "" {
-		f, err := s.read(in.ctx, keystore.Ref{Name: storeName(in.account, in.name)})
-		if errors.Is(err, ErrNotFound) && in.account != "" {
-			f, err = s.read(in.ctx, keystore.Ref{Name: storeName("", in.name)})
-			if err == nil && f.head.ofAnother(in.account) {
-				f, err = held{}, ErrNotFound
-			}
-		}
-		if !errors.Is(err, ErrNotFound) {
-			return f, err
+		refs = append(refs, keystore.Ref{Name: storeName(in.account, in.name)})
+		if in.account != "" {
+			refs = append(refs, keystore.Ref{Name: storeName("", in.name)})
 		}
 	}
 	if in.key != "" {
+		refs = append(refs, keystore.Ref{Key: string(in.key)})
+	}
+	if len(refs) == 0 { // a request that stands for itself: the journal need not be asked
+		return held{}, ErrNotFound
+	}
+	f, err := s.read(in.ctx, refs...)
+	if err == nil && in.account != "" && f.head.Adopted && f.head.ofAnother(in.account) {
+		if in.key == "" {
+			return held{}, ErrNotFound
+		}
 		return s.byKey(in.ctx, in.key)
 	}
-	return held{}, ErrNotFound
+	return f, err
 }
 
 // nameIsFree is ErrConflict where the account has an intent of that name already.

@@ -1,10 +1,13 @@
 package idem
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"reflect"
+	"strings"
 	"time"
 
 	"github.com/idem-go/idem/internal/record"
@@ -84,15 +87,15 @@ func (e Entry) record(ctx context.Context) (keystore.Record, error) {
 	if e.entries == nil {
 		return keystore.Record{}, fmt.Errorf("idem: entry %s: %w", e.Key, ErrNotFound)
 	}
-	rec, err := e.entries.ks.Read(ctx, keystore.Ref{Scope: e.Scope, Key: string(e.Key), Bodies: true})
+	rec, err := e.entries.readRecord(ctx, keystore.Ref{Scope: e.Scope, Key: string(e.Key), Bodies: true})
 	if err != nil {
 		return keystore.Record{}, fmt.Errorf("idem: entry %s: %w", e.Key, err)
 	}
 	return rec, nil
 }
 
-// head is the part of an entry that changes, as JSON so that it may grow: a
-// release ignores members it doesn't know, and an absent member is zero.
+// head is the part of an entry that changes, as JSON so that it may grow: an absent
+// member is zero, and a release keeps the members that it doesn't know.
 type head struct {
 	Key            Key
 	Scope          string
@@ -157,6 +160,8 @@ type head struct {
 	Foreign       bool          `json:",omitempty"` // a caller's key was "already done" before anything was sent: whether for this payload, only the resource tells
 	Trimmed       bool          `json:",omitempty"` // the result was swept
 	TooLarge      bool          `json:",omitempty"` // the result's body was over MaxResult
+
+	later []byte // JSON of the members that a later release wrote, nil if there are none
 }
 
 // headForm is how a head is written. Its enumerations are the numbers that every
@@ -173,16 +178,62 @@ type plainHead head
 
 // encode returns h as JSON.
 func (h *head) encode() ([]byte, error) {
-	return json.Marshal(headForm{(*plainHead)(h), uint8(h.State), uint8(h.Fate), uint8(h.Placement)})
+	b, err := json.Marshal(headForm{(*plainHead)(h), uint8(h.State), uint8(h.Fate), uint8(h.Placement)})
+	if err != nil || h.later == nil {
+		return b, err
+	}
+	return append(append(b[:len(b)-1], ','), h.later[1:]...), nil
 }
 
 // decodeHead is the inverse of encode.
 func decodeHead(b []byte) (*head, error) {
 	h := new(head)
 	form := headForm{plainHead: (*plainHead)(h)}
-	if err := json.Unmarshal(b, &form); err != nil {
-		return nil, fmt.Errorf("%w: head: %v", record.ErrDamaged, err)
+	strict := json.NewDecoder(bytes.NewReader(b))
+	strict.DisallowUnknownFields()
+	if err := strict.Decode(&form); err != nil || strict.InputOffset() != int64(len(b)) {
+		if err := form.decodeLater(b); err != nil {
+			return nil, fmt.Errorf("%w: head: %v", record.ErrDamaged, err)
+		}
 	}
 	h.State, h.Fate, h.Placement = State(form.State), Fate(form.Fate), Placement(form.Placement)
 	return h, nil
+}
+
+// decodeLater decodes a head with members of a later release, or says what is wrong.
+func (f *headForm) decodeLater(b []byte) error {
+	*f = headForm{plainHead: f.plainHead}
+	*f.plainHead = plainHead{}
+	var all map[string]json.RawMessage
+	err := json.Unmarshal(b, f)
+	if err == nil {
+		err = json.Unmarshal(b, &all)
+	}
+	if err != nil {
+		return err
+	}
+	for name := range all {
+		if knownMember(name) {
+			delete(all, name)
+		}
+	}
+	if len(all) > 0 {
+		f.later, err = json.Marshal(all)
+	}
+	return err
+}
+
+// knownMember tells a member of this release, in any case in which encoding/json takes
+// it.
+func knownMember(name string) bool {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[head]()) {
+		member, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if member == "" {
+			member = f.Name
+		}
+		if f.IsExported() && strings.EqualFold(member, name) {
+			return true
+		}
+	}
+	return false
 }

@@ -34,7 +34,7 @@ func Failover(ctx context.Context, name string, tries ...Try) (*http.Response, e
 	if err := checkTries(name, tries); err != nil {
 		return fail(err)
 	}
-	claim, err := tries[0].Client.ks.Claim(ctx, "failover\x00"+name, true)
+	claim, err := tries[0].Client.ks.Claim(ctx, "", "failover\x00"+name, true)
 	if err != nil {
 		return fail(errors.Join(err, endOf(ctx)))
 	}

@@ -1,6 +1,7 @@
 package idem
 
 import (
+	"encoding/json"
 	"os"
 	"testing"
 	"time"
@@ -44,10 +45,32 @@ func TestAHeadOfReleaseOneStillOpens(t *testing.T) {
 	require.Equal(t, goldenHead(), h)
 }
 
+// An older release that shares a journal with a later one must not undo what that wrote.
+func TestMembersOfALaterReleaseAreKept(t *testing.T) {
+	const later = `{"Key":"k","Scope":"s","Fresh":{"a": [1, "<"]},"State":1,"More":null}`
+	h, err := decodeHead([]byte(later))
+	require.NoError(t, err)
+	require.Equal(t, Key("k"), h.Key)
+	moved := *h
+	moved.settle(FateDone, "")
+	for _, next := range []*head{&moved, moved.tombstone(1)} {
+		b, err := next.encode()
+		require.NoError(t, err)
+		var members map[string]any
+		require.NoError(t, json.Unmarshal(b, &members))
+		require.Equal(t, map[string]any{"a": []any{1.0, "<"}}, members["Fresh"])
+		require.Contains(t, members, "More")
+		require.EqualValues(t, StateSettled, members["State"])
+	}
+	_, err = decodeHead([]byte(`{"Key":"k"} and more`))
+	require.ErrorIs(t, err, record.ErrDamaged)
+}
+
 func FuzzHead(f *testing.F) {
 	b, err := goldenHead().encode()
 	require.NoError(f, err)
 	f.Add(b)
+	f.Add([]byte(`{"Key":"k","Later": [1, "<\\ud800"],"":0}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h, err := decodeHead(b)
 		if err != nil {

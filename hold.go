@@ -45,6 +45,11 @@ func (o *hold) commit(changes ...keystore.Change) error {
 	if o.lost() {
 		return ErrClaimLost
 	}
+	for i := range changes {
+		if o.claim != nil {
+			changes[i].Token = o.claim.Token()
+		}
+	}
 	return o.entries.commit(o.writes, changes...)
 }
 
@@ -164,7 +169,7 @@ func (d *call) take(key Key, wait bool) error {
 	if slices.Contains(driving(d.ctx), id) {
 		return fmt.Errorf("%w: the call was made from within the one that drives the entry", ErrConflict)
 	}
-	claim, err := d.client.ks.Claim(d.ctx, id, wait)
+	claim, err := d.client.ks.Claim(d.ctx, scope, string(key), wait)
 	if err != nil {
 		return cmp.Or(endOf(d.ctx), err)
 	}

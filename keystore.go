@@ -88,8 +88,8 @@ func (s *BoltKeystore) Commit(ctx context.Context, changes ...keystore.Change) e
 }
 
 // Read implements [Keystore].
-func (s *BoltKeystore) Read(ctx context.Context, ref keystore.Ref) (keystore.Record, error) {
-	return s.journal.Read(ctx, ref)
+func (s *BoltKeystore) Read(ctx context.Context, refs ...keystore.Ref) ([]keystore.Record, error) {
+	return s.journal.Read(ctx, refs...)
 }
 
 // Scan implements [Keystore].
@@ -99,8 +99,8 @@ func (s *BoltKeystore) Scan(ctx context.Context, q keystore.Query) iter.Seq2[key
 
 // Claim implements [Keystore]. The right holds within this process, which is the only
 // one that has the journal open.
-func (s *BoltKeystore) Claim(ctx context.Context, id string, wait bool) (keystore.Claim, error) {
-	return s.journal.Claim(ctx, id, wait)
+func (s *BoltKeystore) Claim(ctx context.Context, scope, id string, wait bool) (keystore.Claim, error) {
+	return s.journal.Claim(ctx, scope, id, wait)
 }
 
 // Clock implements [Keystore].
@@ -124,8 +124,8 @@ func (m *MemoryKeystore) Commit(ctx context.Context, changes ...keystore.Change)
 }
 
 // Read implements [Keystore].
-func (m *MemoryKeystore) Read(ctx context.Context, ref keystore.Ref) (keystore.Record, error) {
-	return m.memory.Read(ctx, ref)
+func (m *MemoryKeystore) Read(ctx context.Context, refs ...keystore.Ref) ([]keystore.Record, error) {
+	return m.memory.Read(ctx, refs...)
 }
 
 // Scan implements [Keystore].
@@ -134,8 +134,8 @@ func (m *MemoryKeystore) Scan(ctx context.Context, q keystore.Query) iter.Seq2[k
 }
 
 // Claim implements [Keystore].
-func (m *MemoryKeystore) Claim(ctx context.Context, id string, wait bool) (keystore.Claim, error) {
-	return m.memory.Claim(ctx, id, wait)
+func (m *MemoryKeystore) Claim(ctx context.Context, scope, id string, wait bool) (keystore.Claim, error) {
+	return m.memory.Claim(ctx, scope, id, wait)
 }
 
 // Clock implements [Keystore].

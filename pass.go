@@ -205,7 +205,7 @@ func (p *pass) nextWait(v verdict) (wait time.Duration, tooLong bool) {
 		p.hop = wire.SameOrigin(p.answer.from(p.wire), p.answer.header.Get("Location"))
 	}
 	if hinted {
-		p.retryAt = wallClock().Add(wait)
+		p.retryAt = p.client.sweeper.now().Add(wait)
 	}
 	return wait, tooLong
 }

@@ -94,7 +94,7 @@ func (c *Client) findFor(ctx context.Context, op, name string, key Key) (held, f
 	if err == nil {
 		account, _ := c.opts.accountOf(ctx)
 		in := &intent{ctx: ctx, name: name, key: key, account: account}
-		if _, err = c.sweeper.sight(ctx, wallClock()); err == nil {
+		if _, err = c.sweeper.sight(ctx); err == nil {
 			f, err = c.entries.find(in)
 		}
 	}

@@ -19,12 +19,12 @@ type modelStore struct {
 	before func()
 }
 
-func (s *modelStore) Read(ctx context.Context, ref keystore.Ref) (keystore.Record, error) {
-	if f := s.before; ref.Bodies && f != nil {
+func (s *modelStore) Read(ctx context.Context, refs ...keystore.Ref) ([]keystore.Record, error) {
+	if f := s.before; refs[0].Bodies && f != nil {
 		s.before = nil
 		f()
 	}
-	return s.Keystore.Read(ctx, ref)
+	return s.Keystore.Read(ctx, refs...)
 }
 
 // Forget may come between a call's two looks at a settled entry.

@@ -82,6 +82,7 @@ type round struct {
 
 	each  chan struct{} // holds a token while Each runs; a mutex would stop fake clocks
 	epoch uint64        // of the clock, when the round began
+	start time.Time     // when that was
 	pace  limit.Pacer
 }
 
@@ -97,11 +98,11 @@ func (c *Client) newRound(ctx context.Context, op string, o ResumeOptions) *roun
 func (p *round) run() (Report, error) {
 	ctx, done := p.client.within(p.ctx)
 	defer done()
-	sight, err := p.client.sweeper.sight(ctx, wallClock())
+	sight, err := p.client.sweeper.sight(ctx)
 	if err != nil {
 		return p.report, err
 	}
-	p.epoch = sight.Epoch
+	p.epoch, p.start = sight.Epoch, sight.Now
 	if _, err := p.client.tellAll(ctx, false); err != nil {
 		return p.report, err
 	}
@@ -127,7 +128,6 @@ func (p *round) run() (Report, error) {
 
 // feed hands the open entries to the workers.
 func (p *round) feed(ctx context.Context, work chan<- keystore.Record) error {
-	start := wallClock()
 	for rec, err := range p.client.entries.scan(ctx, keystore.LaneOpen, time.Time{}) {
 		if err != nil && !errors.Is(err, ErrCorrupt) {
 			if ended := endOf(ctx); ended != nil {
@@ -139,7 +139,7 @@ func (p *round) feed(ctx context.Context, work chan<- keystore.Record) error {
 			p.tell(Entry{Key: Key(rec.Key), Scope: rec.Scope}, FateUnknown, err)
 			continue
 		}
-		if rec.Order.After(start) && !rec.Order.After(wallClock()) {
+		if rec.Order.After(p.start) && !rec.Order.After(p.client.sweeper.now()) {
 			continue // made after the start; one of a later day was made by a clock that has been set back
 		}
 		select {
@@ -161,7 +161,7 @@ func (p *round) visit(ctx context.Context, rec keystore.Record) {
 	if h.Call != "" { // an item goes with its call
 		return
 	}
-	waits := h.RetryEpoch == p.epoch && h.RetryAt.After(wallClock())
+	waits := h.RetryEpoch == p.epoch && h.RetryAt.After(p.client.sweeper.now())
 	if err := p.client.opts.mine(h); err != nil || waits {
 		p.skip(p.client.entries.entry(h), err)
 		return

@@ -229,12 +229,14 @@ type damagedKeystore struct {
 	key string
 }
 
-func (d *damagedKeystore) Read(ctx context.Context, ref keystore.Ref) (keystore.Record, error) {
-	r, err := d.Keystore.Read(ctx, ref)
-	if r.Key == d.key && len(r.Request) > 0 {
-		r.Request[len(r.Request)-1] ^= 1
+func (d *damagedKeystore) Read(ctx context.Context, refs ...keystore.Ref) ([]keystore.Record, error) {
+	list, err := d.Keystore.Read(ctx, refs...)
+	for _, r := range list {
+		if r.Key == d.key && len(r.Request) > 0 {
+			r.Request[len(r.Request)-1] ^= 1
+		}
 	}
-	return r, err
+	return list, err
 }
 
 func TestAnEntryWithADamagedBodyIsReportedAndKept(t *testing.T) {

@@ -50,7 +50,7 @@ func (c *Client) Run(ctx context.Context) error {
 			return fmt.Errorf("idem: Run: %w", ErrClosed)
 		case errors.Is(err, ErrUnavailable):
 			failures++
-			next = wallClock().Add(spread(min(time.Second<<min(failures, 6), runInterval)))
+			next = c.sweeper.now().Add(spread(min(time.Second<<min(failures, 6), runInterval)))
 			c.tracer.warn("the keystore is unavailable, Run goes on", slog.Any("err", err))
 		case err != nil:
 			return fmt.Errorf("idem: Run: %w", err)
@@ -95,12 +95,12 @@ func (c *Client) newRunner(ctx context.Context) *runner {
 // dispatch hands everything that is due to workers, and tells when something is next.
 func (r *runner) dispatch() (next time.Time, err error) {
 	c := r.client
-	sight, err := c.sweeper.sight(r.ctx, wallClock())
+	sight, err := c.sweeper.sight(r.ctx)
 	if err != nil {
 		return next, err
 	}
 	r.epoch = sight.Epoch
-	next = wallClock().Add(runInterval)
+	next = r.client.sweeper.now().Add(runInterval)
 	told, err := c.tellAll(r.ctx, true)
 	if err != nil {
 		return next, err
@@ -114,7 +114,7 @@ func (r *runner) dispatch() (next time.Time, err error) {
 		at, due := r.dueAt(h)
 		switch {
 		case !due:
-		case at.After(wallClock()):
+		case at.After(r.client.sweeper.now()):
 			next = sooner(next, at)
 		case damage != nil:
 			r.tell(Entry{Key: h.Key, Scope: rec.Scope, entries: c.entries}, FateUnknown, damage)
@@ -177,7 +177,7 @@ func (r *runner) drive(ctx context.Context, rec keystore.Record, h *head) {
 	o, over := r.round.drive(ctx, rec, h)
 	switch {
 	case !over:
-		r.stays(h.Key, wallClock().Add(time.Second)) // somebody else has it
+		r.stays(h.Key, r.client.sweeper.now().Add(time.Second)) // somebody else has it
 	case o.entry.State == StatePending, o.entry.State == StateAmbiguous:
 		r.stays(h.Key, later(o.entry.RetryAt, o.entry.NextTry))
 	default:
@@ -216,7 +216,7 @@ func (r *runner) stays(key Key, until time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if until.IsZero() {
-		until = wallClock().Add(runInterval)
+		until = r.client.sweeper.now().Add(runInterval)
 	}
 	r.later[key] = until
 }
@@ -229,7 +229,7 @@ func (r *runner) gone(key Key) {
 
 // rest waits until something is due, or somebody says so.
 func (r *runner) rest(next time.Time, wake <-chan struct{}) {
-	timer := time.NewTimer(max(time.Until(next), time.Millisecond))
+	timer := time.NewTimer(max(next.Sub(r.client.sweeper.now()), time.Millisecond))
 	defer timer.Stop()
 	select {
 	case <-r.ctx.Done():
@@ -295,7 +295,7 @@ func (c *Client) tellAll(ctx context.Context, patient bool) (next time.Time, err
 		if err != nil {
 			continue
 		}
-		if at := c.untold.at(h.Key); patient && at.After(wallClock()) {
+		if at := c.untold.at(h.Key); patient && at.After(c.sweeper.now()) {
 			next = sooner(at, next)
 			continue
 		}

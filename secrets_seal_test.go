@@ -302,7 +302,7 @@ func TestSealedBytesMovedToAnotherEntryAreRefused(t *testing.T) {
 			require.NoError(t, err)
 			full, err := ks.Read(context.Background(), keystore.Ref{Scope: rec.Scope, Key: rec.Key, Bodies: true})
 			require.NoError(t, err)
-			open = append(open, full)
+			open = append(open, full...)
 		}
 		require.Len(t, open, 2)
 		moved := open[0]

@@ -60,7 +60,7 @@ func (d *call) commitEnd(fate Fate, a *answer, cause string) error {
 			return &storeError{err}
 		}
 	}
-	sight, err := d.client.sweeper.sight(d.ctx, wallClock())
+	sight, err := d.client.sweeper.sight(d.ctx)
 	if err != nil {
 		return &storeError{err}
 	}
@@ -268,7 +268,7 @@ func (d *call) scheduleNext(h *head) {
 		return
 	}
 	rest := d.client.opts.Retry.passRest(h.Passes)
-	h.NextTry = wallClock().Add(max(rest, d.wait))
+	h.NextTry = d.bounds.clock.now().Add(max(rest, d.wait))
 	h.Passes++
 }
 
@@ -282,7 +282,7 @@ func (d *call) keptRetryAt(o outcome) time.Time {
 	if errors.Is(o.why, ErrCircuitOpen) {
 		at = d.head.RetryAt
 	}
-	if !at.After(wallClock()) {
+	if !at.After(d.bounds.clock.now()) {
 		return time.Time{}
 	}
 	return at

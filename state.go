@@ -84,6 +84,6 @@ func (h *head) tombstone(until time.Duration) *head {
 		Method: h.Method, URL: h.URL, Fingerprint: h.Fingerprint, Created: h.Created, FirstSent: h.FirstSent,
 		Settled: h.Settled, Dialect: h.Dialect, Attempts: h.Attempts,
 		Queued: h.Queued, Reserved: h.Reserved, Freed: h.Freed, Batch: h.Batch, Item: h.Item,
-		Trimmed: true, SweepAge: until,
+		Trimmed: true, SweepAge: until, later: h.later,
 	}
 }

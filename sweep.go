@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/idem-go/idem/keystore"
@@ -20,28 +21,40 @@ type sweeper struct {
 	entries   *entries
 	tolerance time.Duration // how far the clock may go back before that closes windows
 
+	skew atomic.Int64 // how far the store's time is ahead of this host's, in ns
+
 	mu   sync.Mutex // guards what follows
 	last time.Duration
 	ran  bool
 }
 
-func (s *sweeper) sight(ctx context.Context, now time.Time) (keystore.Sighting, error) {
-	return s.sightWithin(ctx, now, s.tolerance)
+// sight shows the store this host's clock and returns the time that the store goes by,
+// which for a store that several hosts share is its own.
+func (s *sweeper) sight(ctx context.Context) (keystore.Sighting, error) {
+	return s.sightWithin(ctx, s.tolerance)
 }
 
 // sightWithin is sight for an entry whose own margin, if it has one, may be smaller.
-func (s *sweeper) sightWithin(ctx context.Context, now time.Time, margin time.Duration) (keystore.Sighting, error) {
+func (s *sweeper) sightWithin(ctx context.Context, margin time.Duration) (keystore.Sighting, error) {
 	ctx = context.WithoutCancel(ctx)
 	tolerance := s.tolerance
 	if margin > 0 {
 		tolerance = min(tolerance, margin)
 	}
+	now := time.Now()
 	sight, err := s.entries.ks.Clock(ctx, now, tolerance)
+	if err == nil {
+		sight.Now = sight.Now.Round(0)
+		s.skew.Store(int64(sight.Now.Sub(now.Round(0))))
+	}
 	if err == nil && s.due(sight.Age) {
 		s.sweep(ctx, sight.Age)
 	}
 	return sight, err
 }
+
+// now is the time that the store goes by, as far as its last sighting told.
+func (s *sweeper) now() time.Time { return wallClock().Add(time.Duration(s.skew.Load())) }
 
 func (s *sweeper) due(age time.Duration) bool {
 	s.mu.Lock()

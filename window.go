@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/idem-go/idem/keystore"
 )
 
 // bounds are what limits an entry's sends in time, beside its own expiry and the window
@@ -20,17 +22,25 @@ func (b *bounds) under(d Dialect) { b.window, b.margin = d.window(), d.margin() 
 // waits tells an entry that is not due yet. A RetryAt of another epoch means nothing:
 // the clock was set back since.
 func (o *hold) waits(ctx context.Context, h *head) bool {
-	return h.RetryAt.After(wallClock()) && h.RetryEpoch == o.epoch(ctx)
+	if h.RetryAt.IsZero() {
+		return false
+	}
+	sight := o.now(ctx)
+	return h.RetryAt.After(sight.Now) && h.RetryEpoch == sight.Epoch
 }
 
-// epoch is the clock's, 0 if the store can't tell, which the next write will say.
-func (o *hold) epoch(ctx context.Context) uint64 {
-	sight, err := o.bounds.clock.sight(ctx, wallClock())
+// now is what the store tells of the clock, or the time alone if it can't tell, which
+// the next write will say.
+func (o *hold) now(ctx context.Context) keystore.Sighting {
+	sight, err := o.bounds.clock.sight(ctx)
 	if err != nil {
-		return 0
+		return keystore.Sighting{Now: wallClock()}
 	}
-	return sight.Epoch
+	return sight
 }
+
+// epoch is the clock's, 0 if the store can't tell.
+func (o *hold) epoch(ctx context.Context) uint64 { return o.now(ctx).Epoch }
 
 func (o *hold) expired() error {
 	if passed(o.expires()) {
@@ -58,9 +68,8 @@ func passed(limit time.Time) bool { return !limit.IsZero() && !wallClock().Befor
 // that was set back says nothing about the time since the first send, so whatever
 // was sent before counts as past its window.
 func (o *hold) windowClosed(ctx context.Context) error {
-	now := wallClock()
 	// A setback that this entry's margin doesn't cover closes its window.
-	sight, err := o.bounds.clock.sightWithin(ctx, now, o.head.Margin)
+	sight, err := o.bounds.clock.sightWithin(ctx, o.head.Margin)
 	if err != nil {
 		return &storeError{err}
 	}
@@ -68,7 +77,7 @@ func (o *hold) windowClosed(ctx context.Context) error {
 	if !ends {
 		return nil
 	}
-	if !now.Before(end) {
+	if !sight.Now.Before(end) {
 		return fmt.Errorf("%w: first sent at %s", ErrWindowClosed, o.head.FirstSent.UTC().Format(time.RFC3339))
 	}
 	if sight.Epoch != o.head.Epoch {

@@ -24,17 +24,17 @@ var (
 	// ErrCorrupt means that the store, or a record in it, is damaged.
 	ErrCorrupt = errors.New("idem: journal corrupt")
 
-	// ErrClaimLost means that the claim under which a change was made isn't held any
-	// more: somebody else may drive the entry. Nothing was written.
-	ErrClaimLost = errors.New("idem: claim lost")
+	// ErrFull means that there is no room. Nothing was written.
+	ErrFull = errors.New("idem: journal full")
 
-	// ErrUnavailable means that the store can't be reached now; the same call may
-	// succeed later. Nothing was written, unless the error is ErrUncertain too.
+	// ErrUnavailable means that the store can't be reached now, and may be again
+	// later. Of a commit nothing was applied, unless it is ErrUncertain too.
 	ErrUnavailable = errors.New("idem: keystore unavailable")
 
 	// ErrUncertain means that nobody knows whether a commit was applied.
-	ErrUncertain = errors.New("idem: outcome of the commit unknown")
+	ErrUncertain = errors.New("idem: commit uncertain")
 
-	// ErrFull means that there is no room. Nothing was written.
-	ErrFull = errors.New("idem: journal full")
+	// ErrClaimLost means that the claim under which a change was to be made isn't
+	// held any more. Nothing was applied.
+	ErrClaimLost = errors.New("idem: claim lost")
 )

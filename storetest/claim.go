@@ -31,11 +31,11 @@ func claimRules() []rule {
 		}},
 		{"who won't wait gets ErrConflict", func(h *harness) {
 			c := h.claim("id")
-			if _, err := h.ks.Claim(h.ctx(), "id", false); !errors.Is(err, keystore.ErrConflict) {
+			if _, err := h.ks.Claim(h.ctx(), "scope", "id", false); !errors.Is(err, keystore.ErrConflict) {
 				h.Errorf("Claim returned %v, want ErrConflict", err)
 			}
 			c.Release()
-			c, err := h.ks.Claim(h.ctx(), "id", false)
+			c, err := h.ks.Claim(h.ctx(), "scope", "id", false)
 			if err != nil {
 				h.Fatalf("the claim is free, but: %v", err)
 			}
@@ -78,7 +78,7 @@ func claimRules() []rule {
 			c.Release()
 			second := h.claim("id")
 			c.Release()
-			if _, err := h.ks.Claim(h.ctx(), "id", false); !errors.Is(err, keystore.ErrConflict) {
+			if _, err := h.ks.Claim(h.ctx(), "scope", "id", false); !errors.Is(err, keystore.ErrConflict) {
 				h.Errorf("the second release freed another's claim: %v", err)
 			}
 			second.Release()
@@ -105,7 +105,7 @@ type outcome struct {
 func (h *harness) waiter(ctx context.Context, id string) <-chan outcome {
 	ch := make(chan outcome, 1)
 	go func() {
-		c, err := h.ks.Claim(ctx, id, true)
+		c, err := h.ks.Claim(ctx, "scope", id, true)
 		ch <- outcome{c, err}
 	}()
 	return ch

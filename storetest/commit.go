@@ -6,15 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/idem-go/idem/keystore"
 )
 
 func commitRules() []rule {
 	return []rule{
-		{"a created record is found by key and by name, with revision 1", func(h *harness) {
+		{"a created record is found by key and by name", func(h *harness) {
 			c := named(create("scope", "key"), "name")
-			c.Record.Rev = 77 // the store's to set
 			c.Record.Request = []byte("request")
 			h.commit(c)
 			h.same(h.key("scope", "key"), c.Record, 1)
@@ -41,7 +41,6 @@ func commitRules() []rule {
 			h.commit(create("scope", "key"))
 			r := record("scope", "key")
 			r.Head = []byte("new")
-			h.refused(keystore.ErrConflict, replace(r))
 			r.Rev = 2
 			h.refused(keystore.ErrConflict, replace(r))
 			r.Rev = 1
@@ -63,6 +62,7 @@ func commitRules() []rule {
 			h.commit(named(create("scope", "c"), "one"))
 		}},
 		{"a remove needs the revision, and leaves nothing", testRemove},
+		{"the creator chooses the first revision, and that of another life is refused", testRevisions},
 		{"a commit applies all of its changes or none", func(h *harness) {
 			h.commit(named(create("scope", "a"), "name"))
 			r := record("scope", "a")
@@ -88,6 +88,17 @@ func commitRules() []rule {
 		}},
 		{"nonsense is ErrInvalid", func(h *harness) {
 			h.refused(keystore.ErrInvalid, create("scope", ""))
+			for _, spoil := range []func(*keystore.Record){
+				func(r *keystore.Record) { r.Rev = 0 },
+				func(r *keystore.Record) { r.Lane = 0 },
+				func(r *keystore.Record) { r.Order = time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC) },
+				func(r *keystore.Record) { r.Order = time.Time{}.Add(-1) },
+				func(r *keystore.Record) { r.Due = time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC) },
+			} {
+				c := create("scope", "key")
+				spoil(&c.Record)
+				h.refused(keystore.ErrInvalid, c)
+			}
 			h.refused(keystore.ErrInvalid, keystore.Change{Record: record("scope", "key")})
 			h.refused(keystore.ErrInvalid, create("scope", "key"), keystore.Change{Op: 99, Record: record("scope", "b")})
 			h.absent(keystore.Ref{Scope: "scope", Key: "key"})
@@ -154,6 +165,24 @@ func testRemove(h *harness) {
 	// The next record with the same key has nothing of the old one.
 	h.commit(create("scope", "key"))
 	h.same(h.key("scope", "key"), record("scope", "key"), 1)
+}
+
+func testRevisions(h *harness) {
+	first := record("scope", "key")
+	first.Rev = keystore.NewRev()
+	h.commit(keystore.Change{Op: keystore.OpCreate, Record: first})
+	h.same(h.key("scope", "key"), first, first.Rev)
+	h.commit(replace(first))
+	h.same(h.key("scope", "key"), first, first.Rev+1)
+	h.commit(remove("scope", "key", first.Rev+1))
+
+	second := first
+	second.Rev = keystore.NewRev()
+	h.commit(keystore.Change{Op: keystore.OpCreate, Record: second})
+	h.refused(keystore.ErrConflict, remove("scope", "key", first.Rev))
+	h.refused(keystore.ErrConflict, remove("scope", "key", first.Rev+1))
+	h.refused(keystore.ErrConflict, replace(first))
+	h.same(h.key("scope", "key"), second, second.Rev)
 }
 
 func testOrderOfChanges(h *harness) {

@@ -18,7 +18,10 @@ func (h *harness) sight(now time.Time, epoch uint64, age time.Duration) {
 	if err != nil {
 		h.Fatalf("Clock: %v", err)
 	}
-	if want := (keystore.Sighting{Epoch: epoch, Age: age}); s != want {
+	if !s.Now.Equal(now) {
+		h.Errorf("Clock(%v) returned the time %v", now, s.Now)
+	}
+	if want := (keystore.Sighting{Now: s.Now, Epoch: epoch, Age: age}); s != want {
 		h.Fatalf("Clock(%v) returned %+v, want %+v", now, s, want)
 	}
 }
@@ -64,6 +67,34 @@ func clockRules() []rule {
 	}
 }
 
+// ownClockRules are those of a store that supplies the time itself.
+func ownClockRules() []rule {
+	return []rule{
+		{"of two clocks that differ neither counts as set back, nor makes the store older", func(h *harness) {
+			begin := time.Now()
+			first := h.clock(begin)
+			for range 3 {
+				ahead, behind := h.clock(time.Now().Add(10*time.Minute)), h.clock(time.Now().Add(-10*time.Minute))
+				for _, s := range []keystore.Sighting{ahead, behind} {
+					spent := time.Since(begin) + time.Second
+					if s.Epoch != first.Epoch || s.Age-first.Age > spent || s.Now.Sub(first.Now) > spent {
+						h.Errorf("after %+v the store tells %+v", first, s)
+					}
+				}
+			}
+		}},
+	}
+}
+
+func (h *harness) clock(now time.Time) keystore.Sighting {
+	h.Helper()
+	s, err := h.ks.Clock(h.ctx(), now, tolerance)
+	if err != nil {
+		h.Fatalf("Clock: %v", err)
+	}
+	return s
+}
+
 func closeRules() []rule {
 	return []rule{
 		{"after Close every method returns ErrClosed", func(h *harness) {
@@ -74,7 +105,7 @@ func closeRules() []rule {
 				}
 			}
 			_, readErr := h.ks.Read(h.ctx(), keystore.Ref{Scope: "scope", Key: "key"})
-			_, claimErr := h.ks.Claim(h.ctx(), "id", true)
+			_, claimErr := h.ks.Claim(h.ctx(), "scope", "id", true)
 			_, clockErr := h.ks.Clock(h.ctx(), base, tolerance)
 			var scanErr error
 			for _, err := range h.ks.Scan(h.ctx(), keystore.Query{Scope: "scope", Lane: keystore.LaneOpen}) {
@@ -124,12 +155,7 @@ func closeRules() []rule {
 func (h *harness) reopen() {
 	h.Helper()
 	h.ks = h.Reopen(h, h.ks)
-	ks := h.ks
-	h.Cleanup(func() {
-		if err := ks.Close(); err != nil {
-			h.Errorf("Close: %v", err)
-		}
-	})
+	h.closeAtEnd(h.ks)
 }
 
 func reopenRules() []rule {
@@ -159,6 +185,9 @@ func reopenRules() []rule {
 			h.wantKeys(h.scan(keystore.Query{Scope: "scope", Lane: keystore.LaneOpen}), keys...)
 		}},
 		{"the clock goes on in the next life", func(h *harness) {
+			if h.OwnClock {
+				return
+			}
 			h.sight(base, 0, 0)
 			h.sight(base.Add(time.Hour), 0, time.Hour)
 			h.sight(base, 1, time.Hour)
@@ -189,10 +218,12 @@ func damageRules() []rule {
 			}
 			h.Damage(h, h.ks, "scope", keys[2])
 
-			for _, ref := range []keystore.Ref{{Scope: "scope", Key: keys[2]}, {Scope: "scope", Name: "name of " + keys[2]}} {
-				r, err := h.ks.Read(h.ctx(), ref)
-				if !errors.Is(err, keystore.ErrCorrupt) || r.Key != keys[2] {
-					h.Errorf("Read(%+v) returned %+v, %v, want ErrCorrupt", ref, r, err)
+			list := h.readAll(keystore.Ref{Scope: "scope", Key: keys[1]}, keystore.Ref{Scope: "scope", Key: keys[2]},
+				keystore.Ref{Scope: "scope", Name: "name of " + keys[2]}, keystore.Ref{Scope: "scope", Key: keys[3]})
+			for i, key := range []string{keys[1], keys[2], keys[2], keys[3]} {
+				r, damaged := list[i], key == keys[2]
+				if errors.Is(r.Damage, keystore.ErrCorrupt) != damaged || r.Key != key || !r.Found() {
+					h.Errorf("Read returned %+v for %s", r, key)
 				}
 			}
 			var seen []string

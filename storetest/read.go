@@ -12,14 +12,35 @@ import (
 
 func readRules() []rule {
 	return []rule{
-		{"what isn't there is ErrNotFound", func(h *harness) {
+		{"what isn't there has no revision", func(h *harness) {
 			h.absent(keystore.Ref{Scope: "scope", Key: "key"})
 			h.absent(keystore.Ref{Scope: "scope", Name: "name"})
 		}},
 		{"a reference to nothing is ErrInvalid", func(h *harness) {
 			h.commit(create("scope", "key"))
-			if _, err := h.ks.Read(h.ctx(), keystore.Ref{Scope: "scope"}); !errors.Is(err, keystore.ErrInvalid) {
-				h.Errorf("Read returned %v, want ErrInvalid", err)
+			list, err := h.ks.Read(h.ctx(), keystore.Ref{Scope: "scope", Key: "key"}, keystore.Ref{Scope: "scope"})
+			if !errors.Is(err, keystore.ErrInvalid) || list != nil {
+				h.Errorf("Read returned %v and %v, want ErrInvalid alone", list, err)
+			}
+		}},
+		{"a read of many brings one record each, in their order", func(h *harness) {
+			c := named(create("scope", "a"), "x")
+			c.Record.Request = []byte("request")
+			h.commit(c, create("scope", "b"), create("other", "a"))
+			list := h.readAll(
+				keystore.Ref{Scope: "scope", Key: "b"},
+				keystore.Ref{Scope: "scope", Key: "absent"},
+				keystore.Ref{Scope: "scope", Name: "x", Bodies: true},
+				keystore.Ref{Scope: "other", Key: "a"},
+				keystore.Ref{Scope: "scope", Key: "b"},
+				keystore.Ref{Scope: "other", Name: "x"},
+			)
+			want := []keystore.Record{record("scope", "b"), {}, c.Record, record("other", "a"), record("scope", "b"), {}}
+			for i := range want {
+				h.same(list[i], want[i], want[i].Rev)
+			}
+			if none := h.readAll(); len(none) != 0 {
+				h.Errorf("a read of nothing brings %v", none)
 			}
 		}},
 		{"a key goes before a name", func(h *harness) {
@@ -48,6 +69,7 @@ func scanRules() []rule {
 				if err != nil {
 					h.Fatal(err)
 				}
+				r.Cursor = "" // the scan's own
 				h.same(r, record("scope", "key"), 1)
 			}
 		}},

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"slices"
 	"sync"
@@ -14,8 +15,9 @@ import (
 // the next waiter. An id that nobody holds takes no memory.
 type claims struct {
 	mu     sync.Mutex
-	held   map[string]*claimLine // guarded by mu
-	closed bool                  // guarded by mu
+	held   map[slot]*claimLine // guarded by mu
+	tokens map[string]bool     // guarded by mu: of the rights that are held
+	closed bool                // guarded by mu
 }
 
 // claimLine is who waits behind the holder of one id.
@@ -24,13 +26,13 @@ type claimLine struct {
 }
 
 // take is [keystore.Keystore.Claim].
-func (c *claims) take(ctx context.Context, id string, wait bool) (keystore.Claim, error) {
-	line, turn, err := c.enter(ctx, id, wait)
+func (c *claims) take(ctx context.Context, at slot, wait bool) (keystore.Claim, error) {
+	line, turn, err := c.enter(ctx, at, wait)
 	if err != nil {
 		return nil, err
 	}
 	if turn == nil {
-		return &claim{claims: c, id: id, line: line}, nil
+		return c.holder(at, line), nil
 	}
 
 	select {
@@ -46,11 +48,35 @@ func (c *claims) take(ctx context.Context, id string, wait bool) (keystore.Claim
 	if err != nil {
 		return nil, err
 	}
-	return &claim{claims: c, id: id, line: line}, nil
+	return c.holder(at, line), nil
+}
+
+// holder is the right of whoever has come to the front of a line.
+func (c *claims) holder(at slot, line *claimLine) *claim {
+	h := &claim{claims: c, at: at, line: line, token: rand.Text()}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.tokens == nil {
+		c.tokens = make(map[string]bool)
+	}
+	c.tokens[h.token] = true
+	return h
+}
+
+// check refuses changes under a right that isn't held.
+func (c *claims) check(changes []keystore.Change) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, change := range changes {
+		if change.Token != "" && !c.tokens[change.Token] {
+			return fmt.Errorf("%w: that of record %q", keystore.ErrClaimLost, change.Record.Key)
+		}
+	}
+	return nil
 }
 
 // enter takes a free right (then the channel is nil) or a place in its line.
-func (c *claims) enter(ctx context.Context, id string, wait bool) (*claimLine, chan error, error) {
+func (c *claims) enter(ctx context.Context, at slot, wait bool) (*claimLine, chan error, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -59,17 +85,17 @@ func (c *claims) enter(ctx context.Context, id string, wait bool) (*claimLine, c
 	if ctx.Err() != nil {
 		return nil, nil, context.Cause(ctx)
 	}
-	line := c.held[id]
+	line := c.held[at]
 	if line == nil {
 		if c.held == nil {
-			c.held = make(map[string]*claimLine)
+			c.held = make(map[slot]*claimLine)
 		}
 		line = new(claimLine)
-		c.held[id] = line
+		c.held[at] = line
 		return line, nil, nil
 	}
 	if !wait {
-		return nil, nil, fmt.Errorf("%w: %q has a driver", keystore.ErrConflict, id)
+		return nil, nil, fmt.Errorf("%w: %q has a driver", keystore.ErrConflict, at.word)
 	}
 	turn := make(chan error, 1)
 	line.waiters = append(line.waiters, turn)
@@ -105,10 +131,14 @@ func (c *claims) close() {
 // claim is a right that is held.
 type claim struct {
 	claims   *claims
-	id       string
+	at       slot
 	line     *claimLine
+	token    string
 	released bool // guarded by claims.mu
 }
+
+// Token implements [keystore.Claim].
+func (c *claim) Token() string { return c.token }
 
 // Contended implements [keystore.Claim].
 func (c *claim) Contended() bool {
@@ -128,8 +158,9 @@ func (c *claim) Release() {
 		return
 	}
 	c.released = true
+	delete(c.claims.tokens, c.token)
 	if len(c.line.waiters) == 0 {
-		delete(c.claims.held, c.id)
+		delete(c.claims.held, c.at)
 		return
 	}
 	next := c.line.waiters[0]

@@ -42,4 +42,6 @@ func (c clock) sight(now time.Time, tolerance time.Duration) clock {
 }
 
 // sighting is what callers hear of the clock.
-func (c clock) sighting() keystore.Sighting { return keystore.Sighting{Epoch: c.epoch, Age: c.age} }
+func (c clock) sighting(now time.Time) keystore.Sighting {
+	return keystore.Sighting{Now: now.Round(0), Epoch: c.epoch, Age: c.age}
+}

@@ -37,7 +37,7 @@ func TestTheClockKeepsItsHighestMarkAndItsAge(t *testing.T) {
 				times = append(times, at(d))
 			}
 			s, mark := store.SightClock(h, times...)
-			require.Equal(t, keystore.Sighting{Epoch: c.epoch, Age: c.age}, s)
+			require.Equal(t, keystore.Sighting{Now: times[len(times)-1], Epoch: c.epoch, Age: c.age}, s)
 			require.True(t, mark.Equal(at(c.mark)), "mark %v", mark)
 		})
 	}

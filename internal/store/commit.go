@@ -187,6 +187,9 @@ func (s *Journal) inPlace() error {
 // write applies one member's changes. refused is why they must not be applied;
 // with err the transaction is of no use.
 func (s *Journal) write(tx *bolt.Tx, changes []keystore.Change) (refused, err error) {
+	if err := s.claims.check(changes); err != nil {
+		return err, nil
+	}
 	stage := newStage(boltTable{tx})
 	for _, c := range changes {
 		if err := stage.apply(c); err != nil {
@@ -221,6 +224,11 @@ func unlinkRow(tx *bolt.Tx, old *row) error {
 			return err
 		}
 	}
+	if _, ok := indexed(&old.Record); ok {
+		if err := tx.Bucket(bucketDue).Delete(duePlace(&old.Record)); err != nil {
+			return err
+		}
+	}
 	return tx.Bucket(bucketLanes).Delete(laneKey(&old.Record))
 }
 
@@ -239,6 +247,12 @@ func linkRow(tx *bolt.Tx, m *move) error {
 	if m.new.Name != "" {
 		name := slotKey(slot{m.at.scope, m.new.Name})
 		if err := tx.Bucket(bucketNames).Put(name, sealValue(name, []byte(m.at.word))); err != nil {
+			return err
+		}
+	}
+	if _, ok := indexed(&m.new.Record); ok {
+		place := duePlace(&m.new.Record)
+		if err := tx.Bucket(bucketDue).Put(place, sealValue(place)); err != nil {
 			return err
 		}
 	}

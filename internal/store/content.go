@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/idem-go/idem/keystore"
@@ -27,47 +28,75 @@ func readContent(db *bolt.DB) (c clock, err error) {
 	return c, err
 }
 
-// checkIndexes compares records, names and lanes. A record that is damaged
-// itself stays where it is and is reported when somebody asks for it.
+// tally counts what a journal's indexes must agree on.
+type tally struct{ total, named, timed, damaged int }
+
+// checkIndexes compares records, names, lanes and what is due. A record that is
+// damaged itself stays where it is and is reported when somebody asks for it.
 func checkIndexes(tx *bolt.Tx) error {
-	records, names, lanes := tx.Bucket(bucketRecords), tx.Bucket(bucketNames), tx.Bucket(bucketLanes)
-	var total, named, damaged int
+	var t tally
+	records := tx.Bucket(bucketRecords)
 	c := records.Cursor()
 	for k, v := c.First(); k != nil; k, v = c.Next() {
-		total++
-		r, err := decodeRow(k, v)
+		if err := t.record(tx, k, v); err != nil {
+			return err
+		}
+	}
+	for _, x := range []struct {
+		what        string
+		bucket      []byte
+		target      func(k, v []byte) (slot, error)
+		least, most int
+	}{
+		{"names", bucketNames, nameTarget, t.named, t.named + t.damaged},
+		{"places", bucketLanes, laneTarget, t.total, t.total},
+		{"due places", bucketDue, dueTarget, t.timed, t.timed + t.damaged},
+	} {
+		n, err := checkIndex(tx.Bucket(x.bucket), records, x.target)
+		if err == nil && (n < x.least || n > x.most) {
+			err = fmt.Errorf("%w: %d %s for %d records", keystore.ErrCorrupt, n, x.what, x.least)
+		}
 		if err != nil {
-			damaged++
-			continue
-		}
-		at := slot{r.Scope, r.Name}
-		if r.Name != "" {
-			named++
-			if key, err := openValue(slotKey(at), names.Get(slotKey(at))); err != nil || string(key) != r.Key {
-				return recordError(slot{r.Scope, r.Key}, fmt.Errorf("%w: not under its name", keystore.ErrCorrupt))
-			}
-		}
-		if lanes.Get(laneKey(&r.Record)) == nil {
-			return recordError(slot{r.Scope, r.Key}, fmt.Errorf("%w: not in its lane", keystore.ErrCorrupt))
+			return err
 		}
 	}
-	n, err := checkIndex(names, records, nameTarget)
-	if err == nil && (n < named || n > named+damaged) {
-		err = fmt.Errorf("%w: %d names of %d records", keystore.ErrCorrupt, n, named)
-	}
+	return nil
+}
+
+// record counts one record, and finds it in the indexes.
+func (t *tally) record(tx *bolt.Tx, k, v []byte) error {
+	t.total++
+	r, err := decodeRow(k, v)
 	if err != nil {
-		return err
+		t.damaged++
+		return nil
 	}
-	n, err = checkIndex(lanes, records, laneTarget)
-	if err == nil && n != total {
-		err = fmt.Errorf("%w: %d places for %d records", keystore.ErrCorrupt, n, total)
+	at := slot{r.Scope, r.Key}
+	if r.Name != "" {
+		t.named++
+		name := slotKey(slot{r.Scope, r.Name})
+		if key, err := openValue(name, tx.Bucket(bucketNames).Get(name)); err != nil || string(key) != r.Key {
+			return recordError(at, fmt.Errorf("%w: not under its name", keystore.ErrCorrupt))
+		}
 	}
-	return err
+	if tx.Bucket(bucketLanes).Get(laneKey(&r.Record)) == nil {
+		return recordError(at, fmt.Errorf("%w: not in its lane", keystore.ErrCorrupt))
+	}
+	if _, ok := indexed(&r.Record); ok {
+		t.timed++
+		if due := tx.Bucket(bucketDue); due == nil || due.Get(duePlace(&r.Record)) == nil {
+			return recordError(at, fmt.Errorf("%w: not among what is due", keystore.ErrCorrupt))
+		}
+	}
+	return nil
 }
 
 // checkIndex counts the entries of an index, each of which must be sound and
 // lead to a record.
 func checkIndex(index, records *bolt.Bucket, target func(k, v []byte) (slot, error)) (n int, err error) {
+	if index == nil { // what is due, in a journal of the first release
+		return 0, nil
+	}
 	c := index.Cursor()
 	for k, v := c.First(); k != nil; k, v = c.Next() {
 		at, err := target(k, v)
@@ -98,12 +127,29 @@ func laneTarget(k, v []byte) (slot, error) {
 		return slot{}, err
 	}
 	scope, rest, err := cutWord(k)
-	if err == nil && len(rest) <= 1+orderSize {
-		err = fmt.Errorf("%w: a place without a record", keystore.ErrCorrupt)
+	if err != nil || len(rest) == 0 {
+		return slot{}, cmp.Or(err, errNoPlace)
 	}
+	return placeTarget(scope, rest[1:])
+}
+
+// dueTarget returns the record that an entry of what is due leads to.
+func dueTarget(k, v []byte) (slot, error) {
+	if _, err := openValue(k, v); err != nil {
+		return slot{}, err
+	}
+	scope, place, err := cutWord(k)
 	if err != nil {
 		return slot{}, err
 	}
-	_, key := splitPosition(rest[1:])
-	return slot{scope, key}, nil
+	return placeTarget(scope, place)
+}
+
+var errNoPlace = fmt.Errorf("%w: a place without a record", keystore.ErrCorrupt)
+
+func placeTarget(scope string, place []byte) (slot, error) {
+	if len(place) <= orderSize {
+		return slot{}, errNoPlace
+	}
+	return spot{scope, place}.at(), nil
 }

@@ -12,7 +12,7 @@ func SightClock(tolerance time.Duration, times ...time.Time) (s keystore.Sightin
 	for _, now := range times {
 		c = c.sight(now, tolerance)
 	}
-	return c.sighting(), c.mark
+	return c.sighting(times[len(times)-1]), c.mark
 }
 
 // EncodeRecord returns the key and the value under which the journal keeps a

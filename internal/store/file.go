@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/idem-go/idem/internal/store/filelock"
@@ -21,10 +22,13 @@ var (
 	bucketRecords   = []byte("records")
 	bucketNames     = []byte("names")
 	bucketLanes     = []byte("lanes")
+	bucketDue       = []byte("due")
 	bucketRequests  = []byte("requests")
 	bucketResponses = []byte("responses")
 
-	allBuckets = [][]byte{bucketMeta, bucketRecords, bucketNames, bucketLanes, bucketRequests, bucketResponses}
+	// The first release had no bucket of what is due, and no record with a Due.
+	firstBuckets = [][]byte{bucketMeta, bucketRecords, bucketNames, bucketLanes, bucketRequests, bucketResponses}
+	allBuckets   = append(slices.Clip(firstBuckets), bucketDue)
 
 	keyFormat = []byte("format")
 	keyClock  = []byte("clock")
@@ -42,7 +46,7 @@ func openJournal(path string, opts Options) (*bolt.DB, *os.File, clock, error) {
 	}
 	info, err := f.Stat()
 	if err == nil {
-		err = pagecheck.Check(f, info.Size(), allBuckets...)
+		err = pagecheck.Check(f, info.Size(), firstBuckets...)
 	}
 	// Whoever created the file, or put a compacted one in its place, may have
 	// died before its name was durable.
@@ -60,10 +64,31 @@ func openJournal(path string, opts Options) (*bolt.DB, *os.File, clock, error) {
 		return nil, nil, clock{}, err
 	}
 	c, err := readContent(db)
+	if err == nil {
+		err = addDue(db)
+	}
 	if err != nil {
 		db.Close()
 	}
 	return db, f, c, err
+}
+
+// addDue makes the bucket that a journal of the first release lacks.
+func addDue(db *bolt.DB) error {
+	return guard(func() error {
+		missing := false
+		err := db.View(func(tx *bolt.Tx) error {
+			missing = tx.Bucket(bucketDue) == nil
+			return nil
+		})
+		if err != nil || !missing {
+			return err
+		}
+		return db.Update(func(tx *bolt.Tx) error {
+			_, err := tx.CreateBucket(bucketDue)
+			return err
+		})
+	})
 }
 
 // openLocked opens the file at path and locks it. The path may come to name

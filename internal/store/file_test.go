@@ -56,7 +56,7 @@ func addToJournal(t *testing.T, path string) {
 	fmt.Println("ready")
 	os.Stdin.Read(make([]byte, 1))
 	ks := openJournal(t, path, &store.Options{LockWait: 20 * time.Second})
-	r := keystore.Record{Scope: "scope", Key: fmt.Sprint(os.Getpid()), Lane: keystore.LaneOpen}
+	r := keystore.Record{Scope: "scope", Key: fmt.Sprint(os.Getpid()), Lane: keystore.LaneOpen, Rev: 1}
 	require.NoError(t, ks.Commit(t.Context(), keystore.Change{Op: keystore.OpCreate, Record: r}))
 	require.NoError(t, ks.Close())
 }
@@ -166,7 +166,7 @@ func TestProcessesThatCreateOneJournalAtOnceGetOneJournal(t *testing.T) {
 	}
 	ks := openJournal(t, path, nil)
 	for _, c := range children {
-		_, err := ks.Read(t.Context(), keystore.Ref{Scope: "scope", Key: fmt.Sprint(c.Process.Pid)})
+		_, err := readOne(t, ks, keystore.Ref{Scope: "scope", Key: fmt.Sprint(c.Process.Pid)})
 		require.NoError(t, err)
 	}
 	files, err := os.ReadDir(filepath.Dir(path))
@@ -322,7 +322,7 @@ func judge(t testing.TB, path string, data []byte) (opened bool) {
 	defer ks.Close()
 	for i, want := range sampleRecords {
 		for _, ref := range []keystore.Ref{{Scope: "scope", Key: want.Key, Bodies: true}, {Scope: "scope", Name: want.Name, Bodies: true}} {
-			if got, err := ks.Read(t.Context(), ref); !errors.Is(err, keystore.ErrCorrupt) && (err != nil || !reflect.DeepEqual(want, got)) {
+			if got, err := readOne(t, ks, ref); !errors.Is(err, keystore.ErrCorrupt) && (err != nil || !reflect.DeepEqual(want, got)) {
 				t.Fatalf("record %d is read as %+v, %v", i, got, err)
 			}
 		}
@@ -449,7 +449,7 @@ func TestAFileCutShortWhileItIsOpenIsAnError(t *testing.T) {
 		require.NoError(t, os.Truncate(path, int64(pages*os.Getpagesize())))
 		var corrupt error
 		for i := 0; i < 1000 && corrupt == nil; i++ {
-			_, corrupt = ks.Read(t.Context(), keystore.Ref{Scope: "scope", Key: storeRecord(i).Key})
+			_, corrupt = readOne(t, ks, keystore.Ref{Scope: "scope", Key: storeRecord(i).Key})
 		}
 		require.ErrorIs(t, corrupt, keystore.ErrCorrupt)
 		require.ErrorIs(t, ks.Commit(t.Context(), creates(1000, 1001)...), keystore.ErrCorrupt)

@@ -172,8 +172,8 @@ func (s *Journal) view(fn func(*bolt.Tx) error) error {
 
 // Claim implements [keystore.Keystore]. The right holds within this process, which is
 // the only one that has the journal open.
-func (s *Journal) Claim(ctx context.Context, id string, wait bool) (keystore.Claim, error) {
-	return s.claims.take(ctx, id, wait)
+func (s *Journal) Claim(ctx context.Context, scope, id string, wait bool) (keystore.Claim, error) {
+	return s.claims.take(ctx, slot{scope, id}, wait)
 }
 
 // Clock implements [keystore.Keystore].
@@ -194,7 +194,7 @@ func (s *Journal) Clock(ctx context.Context, now time.Time, tolerance time.Durat
 			return keystore.Sighting{}, err
 		}
 	}
-	return seen.sighting(), nil
+	return seen.sighting(now), nil
 }
 
 // Close implements [keystore.Keystore]. Other processes can open the journal then.

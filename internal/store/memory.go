@@ -3,18 +3,13 @@ package store
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"iter"
 	"slices"
-	"sort"
 	"sync"
 	"time"
 
 	"github.com/idem-go/idem/keystore"
 )
-
-// scanBatch is how many records a scan fetches at a time.
-const scanBatch = 64
 
 // Memory is a [keystore.Keystore] that forgets everything with the process. It
 // is for tests, and for programs that want the retries but no memory of them.
@@ -26,17 +21,23 @@ type Memory struct {
 	clock   clock                     // guarded by mu
 	records map[slot]*keystore.Record // guarded by mu
 	names   map[slot]string           // guarded by mu: keys by name
-	lanes   map[string][]string       // guarded by mu: sorted positions by scope and lane
+	lanes   map[shelf][]string        // guarded by mu: sorted places
 }
 
 var _ keystore.Keystore = (*Memory)(nil)
+
+// shelf names a sorted list of places: a lane of a scope, or, as lane 0, what is due.
+type shelf struct {
+	scope string
+	lane  keystore.Lane
+}
 
 // NewMemory returns an empty keystore.
 func NewMemory() *Memory {
 	return &Memory{
 		records: make(map[slot]*keystore.Record),
 		names:   make(map[slot]string),
-		lanes:   make(map[string][]string),
+		lanes:   make(map[shelf][]string),
 	}
 }
 
@@ -62,6 +63,9 @@ func (m *Memory) Commit(ctx context.Context, changes ...keystore.Change) error {
 	}
 	defer m.mu.Unlock()
 	if err := checkChanges(changes); err != nil {
+		return err
+	}
+	if err := m.claims.check(changes); err != nil {
 		return err
 	}
 	s := newStage(memTable{m})
@@ -100,14 +104,28 @@ func (m *Memory) unlink(mv *move) {
 		return
 	}
 	delete(m.names, slot{mv.at.scope, mv.old.Name})
-	lane := string(lanePrefix(mv.old.Scope, mv.old.Lane))
-	list := m.lanes[lane]
-	i, _ := slices.BinarySearch(list, string(position(mv.old.Order, mv.old.Key)))
-	if list = slices.Delete(list, i, i+1); len(list) == 0 {
-		delete(m.lanes, lane)
+	m.drop(shelf{mv.old.Scope, mv.old.Lane}, mv.old.Order, mv.old.Key)
+	if due, ok := indexed(&mv.old.Record); ok {
+		m.drop(shelf{mv.old.Scope, 0}, due, mv.old.Key)
+	}
+}
+
+// drop takes a place out of a list.
+func (m *Memory) drop(l shelf, at time.Time, key string) {
+	places := m.lanes[l]
+	i, _ := slices.BinarySearch(places, string(position(at, key)))
+	if places = slices.Delete(places, i, i+1); len(places) == 0 {
+		delete(m.lanes, l)
 		return
 	}
-	m.lanes[lane] = list
+	m.lanes[l] = places
+}
+
+// add puts a place into a list.
+func (m *Memory) add(l shelf, at time.Time, key string) {
+	places, place := m.lanes[l], string(position(at, key))
+	i, _ := slices.BinarySearch(places, place)
+	m.lanes[l] = slices.Insert(places, i, place)
 }
 
 // link stores the new record, if there is one, and its place in the indexes.
@@ -131,40 +149,32 @@ func (m *Memory) link(mv *move) {
 	if r.Name != "" {
 		m.names[slot{r.Scope, r.Name}] = r.Key
 	}
-	lane := string(lanePrefix(r.Scope, r.Lane))
-	list := m.lanes[lane]
-	pos := string(position(r.Order, r.Key))
-	i, _ := slices.BinarySearch(list, pos)
-	m.lanes[lane] = slices.Insert(list, i, pos)
+	m.add(shelf{r.Scope, r.Lane}, r.Order, r.Key)
+	if due, ok := indexed(&r); ok {
+		m.add(shelf{r.Scope, 0}, due, r.Key)
+	}
 }
 
 // Read implements [keystore.Keystore].
-func (m *Memory) Read(ctx context.Context, ref keystore.Ref) (keystore.Record, error) {
+func (m *Memory) Read(ctx context.Context, refs ...keystore.Ref) ([]keystore.Record, error) {
 	if err := m.enter(ctx); err != nil {
-		return keystore.Record{}, err
+		return nil, err
 	}
 	defer m.mu.Unlock()
-	if err := checkRef(ref); err != nil {
-		return keystore.Record{}, err
+	if err := checkRefs(refs); err != nil {
+		return nil, err
 	}
-	key := ref.Key
-	if key == "" {
-		key = m.names[slot{ref.Scope, ref.Name}]
+	found := make([]keystore.Record, len(refs))
+	for i, ref := range refs {
+		key := ref.Key
+		if key == "" {
+			key = m.names[slot{ref.Scope, ref.Name}]
+		}
+		if r := m.records[slot{ref.Scope, key}]; r != nil {
+			found[i] = cloneRecord(r, ref.Bodies)
+		}
 	}
-	r := m.records[slot{ref.Scope, key}]
-	if r == nil {
-		return keystore.Record{}, notFound(ref)
-	}
-	return cloneRecord(r, ref.Bodies), nil
-}
-
-// notFound is the error for a record that isn't there. It doesn't show the
-// name, which may be personal.
-func notFound(ref keystore.Ref) error {
-	if ref.Key == "" {
-		return fmt.Errorf("%w: no record with this name", keystore.ErrNotFound)
-	}
-	return fmt.Errorf("%w: record %q", keystore.ErrNotFound, ref.Key)
+	return found, nil
 }
 
 // cloneRecord copies a record, so that the caller may write to it.
@@ -187,52 +197,57 @@ func cloneBytes(b []byte) []byte {
 
 // Scan implements [keystore.Keystore].
 func (m *Memory) Scan(ctx context.Context, q keystore.Query) iter.Seq2[keystore.Record, error] {
-	return func(yield func(keystore.Record, error) bool) {
-		for after := ""; ; {
-			batch, last, err := m.batch(ctx, q, after)
-			if err != nil {
-				yield(keystore.Record{}, err)
-				return
-			}
-			for _, r := range batch {
-				if !yield(r, nil) {
-					return
-				}
-			}
-			if last == "" {
-				return
-			}
-			after = last
-		}
-	}
+	return fetch(m.fetch).scan(ctx, q)
 }
 
-// batch fetches the records behind a position. last is where to go on, "" at
-// the end.
-func (m *Memory) batch(ctx context.Context, q keystore.Query, after string) (batch []keystore.Record, last string, err error) {
+func (m *Memory) fetch(ctx context.Context, q keystore.Query, after *spot, n int) ([]keystore.Record, bool, error) {
 	if err := m.enter(ctx); err != nil {
-		return nil, "", err
+		return nil, false, err
 	}
 	defer m.mu.Unlock()
-	list := m.lanes[string(lanePrefix(q.Scope, q.Lane))]
-	i := sort.Search(len(list), func(i int) bool { return list[i] > after })
-	for _, pos := range list[i:] {
-		if len(batch) == scanBatch {
-			return batch, last, nil
-		}
-		order, key := splitPosition([]byte(pos))
-		if !q.Until.IsZero() && order.After(q.Until) {
-			break
-		}
-		batch = append(batch, cloneRecord(m.records[slot{q.Scope, key}], false))
-		last = pos
+	x := memIndex{m, q.Lane}
+	if !q.Due.IsZero() {
+		x.lane = 0
 	}
-	return batch, "", nil
+	list, last := spots(x, q, after, n)
+	batch := make([]keystore.Record, len(list))
+	for i, s := range list {
+		batch[i] = cloneRecord(m.records[s.at()], false)
+		batch[i].Cursor = s.cursor()
+	}
+	return batch, last, nil
+}
+
+// memIndex shows the lists of one lane to a scan.
+type memIndex struct {
+	m    *Memory
+	lane keystore.Lane
+}
+
+func (x memIndex) scopes() (scopes []string) {
+	for l := range x.m.lanes {
+		if l.lane == x.lane {
+			scopes = append(scopes, l.scope)
+		}
+	}
+	return scopes
+}
+
+func (x memIndex) walk(scope string, from []byte) func() []byte {
+	places := x.m.lanes[shelf{scope, x.lane}]
+	i, _ := slices.BinarySearch(places, string(from))
+	return func() []byte {
+		if i == len(places) {
+			return nil
+		}
+		i++
+		return []byte(places[i-1])
+	}
 }
 
 // Claim implements [keystore.Keystore].
-func (m *Memory) Claim(ctx context.Context, id string, wait bool) (keystore.Claim, error) {
-	return m.claims.take(ctx, id, wait)
+func (m *Memory) Claim(ctx context.Context, scope, id string, wait bool) (keystore.Claim, error) {
+	return m.claims.take(ctx, slot{scope, id}, wait)
 }
 
 // Clock implements [keystore.Keystore].
@@ -242,7 +257,7 @@ func (m *Memory) Clock(ctx context.Context, now time.Time, tolerance time.Durati
 	}
 	defer m.mu.Unlock()
 	m.clock = m.clock.sight(now, tolerance)
-	return m.clock.sighting(), nil
+	return m.clock.sighting(now), nil
 }
 
 // Close implements [keystore.Keystore]. What the store held is gone.

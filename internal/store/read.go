@@ -12,38 +12,43 @@ import (
 )
 
 // Read implements [keystore.Keystore].
-func (s *Journal) Read(ctx context.Context, ref keystore.Ref) (keystore.Record, error) {
+func (s *Journal) Read(ctx context.Context, refs ...keystore.Ref) ([]keystore.Record, error) {
 	if err := s.enter(ctx); err != nil {
-		return keystore.Record{}, err
+		return nil, err
 	}
 	defer s.gate.RUnlock()
-	if err := checkRef(ref); err != nil {
-		return keystore.Record{}, err
+	if err := checkRefs(refs); err != nil {
+		return nil, err
 	}
-	var rec keystore.Record
-	err := s.view(func(tx *bolt.Tx) (err error) {
-		rec, err = readRecord(tx, ref)
-		return err
+	found := make([]keystore.Record, len(refs))
+	absent := false
+	err := s.view(func(tx *bolt.Tx) error {
+		for i, ref := range refs {
+			found[i] = readRecord(tx, ref)
+			absent = absent || !found[i].Found()
+		}
+		return nil
 	})
 	// After a failed commit a record that isn't there may all the same be on
 	// the disk, and its intent must not be taken for a new one.
-	if errors.Is(err, keystore.ErrNotFound) {
-		if failed := s.failure(); failed != nil {
-			return rec, failed
-		}
+	if err == nil && absent {
+		err = s.failure()
 	}
-	return rec, err
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
 }
 
 // readRecord looks a record up.
-func readRecord(tx *bolt.Tx, ref keystore.Ref) (keystore.Record, error) {
+func readRecord(tx *bolt.Tx, ref keystore.Ref) keystore.Record {
 	at := slot{ref.Scope, ref.Key}
 	if at.word == "" {
 		at.word = boltTable{tx}.owner(slot{ref.Scope, ref.Name})
 	}
 	r, err := boltTable{tx}.row(at)
 	if r == nil {
-		return keystore.Record{}, notFound(ref)
+		return keystore.Record{}
 	}
 	if ref.Bodies {
 		var e1, e2 error
@@ -51,7 +56,8 @@ func readRecord(tx *bolt.Tx, ref keystore.Ref) (keystore.Record, error) {
 		r.Response, e2 = readBody(tx.Bucket(bucketResponses), at, r.hasResponse)
 		err = errors.Join(err, e1, e2)
 	}
-	return r.Record, err
+	r.Damage = err
+	return r.Record
 }
 
 // readBody returns a copy of a body, as much of it as there is.
@@ -90,70 +96,89 @@ func (t boltTable) owner(name slot) string {
 
 // Scan implements [keystore.Keystore].
 func (s *Journal) Scan(ctx context.Context, q keystore.Query) iter.Seq2[keystore.Record, error] {
-	return func(yield func(keystore.Record, error) bool) {
-		for next := lanePrefix(q.Scope, q.Lane); next != nil; {
-			batch, rest, err := s.batch(ctx, q, next)
-			for _, f := range batch {
-				if !yield(f.Record, f.err) {
-					return
-				}
-			}
-			if err != nil {
-				yield(keystore.Record{}, err)
-				return
-			}
-			next = rest
-		}
-	}
+	return fetch(s.fetch).scan(ctx, q)
 }
 
-// found is what a scan yields.
-type found struct {
-	keystore.Record
-	err error
-}
-
-// batch fetches the records from an index key on. rest is where to go on, nil
-// at the end.
-func (s *Journal) batch(ctx context.Context, q keystore.Query, from []byte) (batch []found, rest []byte, err error) {
+func (s *Journal) fetch(ctx context.Context, q keystore.Query, after *spot, n int) (batch []keystore.Record, last bool, err error) {
 	if err := s.enter(ctx); err != nil {
-		return nil, nil, err
+		return nil, false, err
 	}
 	defer s.gate.RUnlock()
 	err = s.view(func(tx *bolt.Tx) error {
-		batch, rest = scanLane(tx, q, from)
+		var list []spot
+		list, last = spots(boltIndexOf(tx, q), q, after, n)
+		for _, p := range list {
+			batch = append(batch, indexedRecord(tx, p))
+		}
 		return nil
 	})
 	// A scan that comes to its end says that there is nothing else, which
 	// can't be known after a failed commit.
-	if err == nil && rest == nil {
+	if err == nil && last {
 		err = s.failure()
 	}
-	return batch, rest, err
+	return batch, last, err
 }
 
-// scanLane reads a lane from an index key on.
-func scanLane(tx *bolt.Tx, q keystore.Query, from []byte) (batch []found, rest []byte) {
-	prefix := lanePrefix(q.Scope, q.Lane)
-	c := tx.Bucket(bucketLanes).Cursor()
-	for k, _ := c.Seek(from); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
-		if len(batch) == scanBatch {
-			return batch, bytes.Clone(k)
-		}
-		if len(k) <= len(prefix)+orderSize {
-			continue // the check of the open finds these
-		}
-		order, key := splitPosition(k[len(prefix):])
-		if !q.Until.IsZero() && order.After(q.Until) {
-			break
-		}
-		at := slot{q.Scope, key}
-		r, err := boltTable{tx}.row(at)
-		if r == nil {
-			r = &row{Record: keystore.Record{Scope: q.Scope, Key: key}}
-			err = recordError(at, fmt.Errorf("%w: in its lane, but not there", keystore.ErrCorrupt))
-		}
-		batch = append(batch, found{r.Record, err})
+// indexedRecord reads the record that a spot leads to.
+func indexedRecord(tx *bolt.Tx, p spot) keystore.Record {
+	at := p.at()
+	r, err := boltTable{tx}.row(at)
+	if r == nil {
+		r = &row{Record: keystore.Record{Scope: at.scope, Key: at.word}}
+		err = recordError(at, fmt.Errorf("%w: in its lane, but not there", keystore.ErrCorrupt))
 	}
-	return batch, nil
+	r.Damage, r.Cursor = err, p.cursor()
+	return r.Record
+}
+
+// boltIndex shows a bucket of places to a scan: those of one lane, or of lane 0 if the
+// bucket has no lanes.
+type boltIndex struct {
+	bucket *bolt.Bucket
+	lane   keystore.Lane
+}
+
+func boltIndexOf(tx *bolt.Tx, q keystore.Query) boltIndex {
+	if !q.Due.IsZero() {
+		return boltIndex{tx.Bucket(bucketDue), 0}
+	}
+	return boltIndex{tx.Bucket(bucketLanes), q.Lane}
+}
+
+func (x boltIndex) prefix(scope string) []byte {
+	if x.lane == 0 {
+		return scopePrefix(scope)
+	}
+	return lanePrefix(scope, x.lane)
+}
+
+func (x boltIndex) scopes() (scopes []string) {
+	c := x.bucket.Cursor()
+	for k, _ := c.First(); k != nil; {
+		scope, _, err := cutWord(k)
+		if err != nil {
+			k, _ = c.Next() // the check of the open finds these
+			continue
+		}
+		scopes = append(scopes, scope)
+		k, _ = c.Seek(afterPrefix(scopePrefix(scope)))
+	}
+	return scopes
+}
+
+func (x boltIndex) walk(scope string, from []byte) func() []byte {
+	prefix := x.prefix(scope)
+	c := x.bucket.Cursor()
+	k, _ := c.Seek(append(bytes.Clone(prefix), from...))
+	return func() []byte {
+		for bytes.HasPrefix(k, prefix) {
+			place := bytes.Clone(k[len(prefix):])
+			k, _ = c.Next()
+			if len(place) > orderSize { // the check of the open finds the others
+				return place
+			}
+		}
+		return nil
+	}
 }

@@ -17,8 +17,10 @@ import (
 //	meta       "format"                          seal, "idem journal", version (8)
 //	meta       "clock"                           seal, seen (1), mark (12), epoch (8), age (8)
 //	records    scope, key                        seal, rev (8), lane (1), order (12), has (1), name, head
+//	                                             version 2: has (1) is followed by due (12)
 //	names      scope, name                       seal, key
 //	lanes      scope, lane (1), order (12), key  seal
+//	due        scope, due (12), key              seal
 //	requests   scope, key                        seal, body
 //	responses  scope, key                        seal, body
 //
@@ -29,6 +31,7 @@ import (
 // so that bytes sort as times do.
 const (
 	valueVersion  = 1
+	dueVersion    = 2 // of a record with a Due; without one it has the form of the first release
 	sealSize      = 5
 	orderSize     = 12
 	formatMagic   = "idem journal"
@@ -41,13 +44,15 @@ const (
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // sealValue puts the seal before what a value holds.
-func sealValue(key []byte, parts ...[]byte) []byte {
+func sealValue(key []byte, parts ...[]byte) []byte { return sealVersion(valueVersion, key, parts...) }
+
+func sealVersion(version byte, key []byte, parts ...[]byte) []byte {
 	size := sealSize
 	for _, p := range parts {
 		size += len(p)
 	}
 	v := make([]byte, sealSize, size)
-	v[0] = valueVersion
+	v[0] = version
 	for _, p := range parts {
 		v = append(v, p...)
 	}
@@ -64,14 +69,17 @@ func checksum(key, value []byte) uint32 {
 
 // openValue returns what a value holds behind its seal, as far as there is
 // something, and what is wrong with it.
-func openValue(key, value []byte) ([]byte, error) {
+func openValue(key, value []byte) ([]byte, error) { return openVersion(valueVersion, key, value) }
+
+// openVersion is openValue for values up to a version.
+func openVersion(newest byte, key, value []byte) ([]byte, error) {
 	if len(value) < sealSize {
 		return nil, fmt.Errorf("%w: a value of %d bytes", keystore.ErrCorrupt, len(value))
 	}
 	switch {
 	case binary.BigEndian.Uint32(value[1:sealSize]) != checksum(key, value):
 		return value[sealSize:], fmt.Errorf("%w: wrong checksum", keystore.ErrCorrupt)
-	case value[0] != valueVersion:
+	case value[0] < valueVersion || value[0] > newest:
 		return value[sealSize:], fmt.Errorf("%w: a value of version %d", keystore.ErrCorrupt, value[0])
 	}
 	return value[sealSize:], nil
@@ -112,6 +120,11 @@ func laneKey(r *keystore.Record) []byte {
 	return append(lanePrefix(r.Scope, r.Lane), position(r.Order, r.Key)...)
 }
 
+// duePlace is where an open record stands in the index of what is due.
+func duePlace(r *keystore.Record) []byte {
+	return append(scopePrefix(r.Scope), position(r.Due, r.Key)...)
+}
+
 // position sorts records by their order, then by their key.
 func position(order time.Time, key string) []byte {
 	return append(appendTime(make([]byte, 0, orderSize+len(key)), order), key...)
@@ -146,9 +159,14 @@ func encodeRow(key []byte, r *row) []byte {
 		has |= hasResponse
 	}
 	b = append(b, has)
+	version := byte(valueVersion)
+	if !r.Due.IsZero() {
+		version = dueVersion
+		b = appendTime(b, r.Due)
+	}
 	b = binary.AppendUvarint(b, uint64(len(r.Name)))
 	b = append(b, r.Name...)
-	return sealValue(key, b, r.Head)
+	return sealVersion(version, key, b, r.Head)
 }
 
 // decodeRow undoes encodeRow. With an error it returns as much as can be read,
@@ -161,9 +179,10 @@ func decodeRow(key, value []byte) (*row, error) {
 	}
 	r.Scope, r.Key = at.scope, at.word
 
-	b, damage := openValue(key, value)
+	b, damage := openVersion(dueVersion, key, value)
 	const fixed = 8 + 1 + orderSize + 1
-	if len(b) < fixed {
+	hasDue := len(value) > 0 && value[0] == dueVersion
+	if len(b) < fixed || hasDue && len(b) < fixed+orderSize {
 		return r, recordError(at, fmt.Errorf("%w: %d bytes", keystore.ErrCorrupt, len(b)))
 	}
 	r.Rev = binary.BigEndian.Uint64(b)
@@ -172,7 +191,11 @@ func decodeRow(key, value []byte) (*row, error) {
 	has := b[fixed-1]
 	r.hasRequest, r.hasResponse = has&hasRequest != 0, has&hasResponse != 0
 
-	name, head, err := cutWord(b[fixed:])
+	b = b[fixed:]
+	if hasDue {
+		r.Due, b = readTime(b), b[orderSize:]
+	}
+	name, head, err := cutWord(b)
 	if err != nil {
 		return r, recordError(at, err)
 	}

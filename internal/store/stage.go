@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/idem-go/idem/keystore"
 )
@@ -103,8 +104,6 @@ func (s *stage) put(m *move, r keystore.Record) error {
 	if m.new != nil {
 		next.hasRequest, next.hasResponse = m.new.hasRequest, m.new.hasResponse
 		next.Rev = m.new.Rev + 1
-	} else {
-		next.Rev = max(r.Rev, 1)
 	}
 	if r.Request != nil {
 		m.request, next.hasRequest = r.Request, len(r.Request) > 0
@@ -112,8 +111,8 @@ func (s *stage) put(m *move, r keystore.Record) error {
 	if r.Response != nil {
 		m.response, next.hasResponse = r.Response, len(r.Response) > 0
 	}
-	next.Request, next.Response = nil, nil
-	next.Order = r.Order.Round(0).UTC()
+	next.Request, next.Response, next.Damage, next.Cursor = nil, nil, nil, ""
+	next.Order, next.Due = r.Order.Round(0).UTC(), r.Due.Round(0).UTC()
 	m.new = next
 	return nil
 }
@@ -144,6 +143,14 @@ func checkChange(c keystore.Change) error {
 	if c.Record.Key == "" {
 		return invalid("Record.Key", "must not be empty")
 	}
+	if c.Record.Rev == 0 {
+		return invalid("Record.Rev", "must not be zero")
+	}
+	if c.Op != keystore.OpRemove {
+		if err := checkPlace(&c.Record); err != nil {
+			return err
+		}
+	}
 	for _, w := range []struct{ field, word string }{
 		{"Record.Scope", c.Record.Scope}, {"Record.Key", c.Record.Key}, {"Record.Name", c.Record.Name},
 	} {
@@ -164,6 +171,22 @@ func checkChange(c keystore.Change) error {
 	return nil
 }
 
+// checkPlace refuses a record that could stand nowhere.
+func checkPlace(r *keystore.Record) error {
+	if r.Lane == 0 {
+		return invalid("Record.Lane", "must be set")
+	}
+	for _, t := range []struct {
+		field string
+		time  time.Time
+	}{{"Record.Order", r.Order}, {"Record.Due", r.Due}} {
+		if year := t.time.UTC().Year(); year < 1 || year > 9999 {
+			return invalid(t.field, fmt.Sprintf("lies in the year %d, not in 1 to 9999", year))
+		}
+	}
+	return nil
+}
+
 // checkChanges is checkChange for each.
 func checkChanges(changes []keystore.Change) error {
 	for _, c := range changes {
@@ -174,10 +197,12 @@ func checkChanges(changes []keystore.Change) error {
 	return nil
 }
 
-// checkRef refuses a Ref that names nothing.
-func checkRef(ref keystore.Ref) error {
-	if ref.Key == "" && ref.Name == "" {
-		return invalid("Ref", "must have a key or a name")
+// checkRefs refuses a Ref that names nothing.
+func checkRefs(refs []keystore.Ref) error {
+	for _, ref := range refs {
+		if ref.Key == "" && ref.Name == "" {
+			return invalid("Ref", "must have a key or a name")
+		}
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem/internal/store"
+	"github.com/idem-go/idem/keystore"
 )
 
 func openJournal(t testing.TB, path string, opts *store.Options) *store.Journal {
@@ -19,6 +20,21 @@ func openJournal(t testing.TB, path string, opts *store.Options) *store.Journal 
 	require.NoError(t, err)
 	t.Cleanup(func() { ks.Close() })
 	return ks
+}
+
+// readOne returns one record, what is wrong with it, or ErrNotFound.
+func readOne(t testing.TB, ks keystore.Keystore, ref keystore.Ref) (keystore.Record, error) {
+	list, err := ks.Read(t.Context(), ref)
+	if err != nil {
+		return keystore.Record{}, err
+	}
+	r := list[0]
+	if !r.Found() {
+		return r, keystore.ErrNotFound
+	}
+	damage := r.Damage
+	r.Damage = nil
+	return r, damage
 }
 
 func transactions(t testing.TB, s *store.Journal) int {

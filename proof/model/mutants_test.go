@@ -27,7 +27,7 @@ var mutants = []mutant{
 	{"mint a new key on resume", "call.go", "	d.live = d.live.Expecting(d.head.Withheld", "	_ = d.client.opts.Dialect.place(d.wire, NewKey())\n	d.live = d.live.Expecting(d.head.Withheld", "TestANameLeftPendingGoesOnUnderItsKey", true},
 	{"return the result before it is committed", "settle.go", "	err := d.commitEnd(fate, a, cause)", "	var err error", "TestASettledNameAnswersWithoutNetwork", true},
 	{"send before the first send is committed", "call.go", "	if err := d.save(func(h *head) { h.FirstSent, h.Epoch = now, sight.Epoch }, nil); err != nil {", "	if d.head.FirstSent, d.head.Epoch, err = now, sight.Epoch, nil; err != nil {", "TestResumeSendsNothingWhenTheFirstSendCantBeWritten", true},
-	{"drop the claim", "hold.go", "	claim, err := d.client.ks.Claim(d.ctx, id, wait)", "	claim, err := d.client.ks.Claim(d.ctx, string(NewKey()), wait)", "TestManyCallsOfOneNameAreOneEffectAndAllGetItsAnswer", true},
+	{"drop the claim", "hold.go", "	claim, err := d.client.ks.Claim(d.ctx, scope, string(key), wait)", "	claim, err := d.client.ks.Claim(d.ctx, scope, string(NewKey()), wait)", "TestManyCallsOfOneNameAreOneEffectAndAllGetItsAnswer", true},
 	{"forget that something was sent before", "call.go", "	case v.fate == FateUnknown:\n		d.before.attempt = true", "	case v.fate == FateUnknown:\n		d.before.attempt = false", "TestDoTellsTheFateOfTheTable", true},
 	{"forget it over a restart", "call.go", "	d.before.attempt = !d.head.FirstSent.IsZero() || d.head.Fate", "	d.before.attempt = d.head.Fate", "TestTheNextDoGoesOnWithWhatTheTableLeft", true},
 	{"take every provider for key-first", "call.go", "keyFirst: d.dialect.KeyFirst", "keyFirst: true", "TestDoTellsTheFateOfTheTable", true},
