@@ -105,7 +105,7 @@ func answerOf(m *record.Message) *answer {
 func readAll(body io.ReadCloser, promised, max int64) ([]byte, error) {
 	if body == nil || body == http.NoBody {
 		if promised > 0 {
-			return nil, &InvalidError{Field: "Request.Body", Value: 0, Why: fmt.Sprintf("ContentLength promises %d bytes", promised)}
+			return nil, shortBody(0, promised)
 		}
 		return nil, nil
 	}
@@ -119,7 +119,13 @@ func readAll(body io.ReadCloser, promised, max int64) ([]byte, error) {
 	case int64(len(b)) > max:
 		return nil, fmt.Errorf("%w: over %d bytes", ErrBodyTooLarge, max)
 	case promised > 0 && int64(len(b)) != promised:
-		return nil, &InvalidError{Field: "Request.Body", Value: len(b), Why: fmt.Sprintf("ContentLength promises %d bytes", promised)}
+		return nil, shortBody(len(b), promised)
 	}
 	return b, nil
+}
+
+// shortBody names the usual reason for a body of another length than promised.
+func shortBody(have int, promised int64) error {
+	why := fmt.Sprintf("bytes long, and ContentLength promises %d: was it read before? Make a new request for each call", promised)
+	return &InvalidError{"Request.Body", have, why}
 }

@@ -49,9 +49,15 @@ type Batch struct {
 	// month's batch needs another name.
 	Name string
 
-	// Items may be a million: they are read as calls leave. The same ID twice with the
-	// same body is one item; with another body it ends the batch with ErrMismatch.
-	Items iter.Seq[Item]
+	// Items may be a million: they are read as calls leave. An error, of a file that
+	// can't be read further say, ends the batch with it, after what came before has
+	// been sent. The same ID twice with the same body is one item; with another body it
+	// ends the batch with ErrMismatch. [Items] makes a sequence of a slice.
+	Items iter.Seq2[Item, error]
+
+	// Total is how many items there are, if that is known, for OnProgress's user; the
+	// batch itself doesn't need it.
+	Total int
 
 	// Codec names one of Options.Codecs. With "" every item is a request of its own,
 	// from Request.
@@ -62,8 +68,19 @@ type Batch struct {
 	Concurrency int // calls under way at once; default 4
 
 	// OnProgress is called with the items settled and the items read so far, by the
-	// goroutine that ranges over the results.
-	OnProgress func(done, total int)
+	// goroutine that ranges over the results. Total is the number to compare with.
+	OnProgress func(done, read int)
+}
+
+// Items is a sequence of items that are at hand.
+func Items(items ...Item) iter.Seq2[Item, error] {
+	return func(yield func(Item, error) bool) {
+		for _, it := range items {
+			if !yield(it, nil) {
+				return
+			}
+		}
+	}
 }
 
 // BatchCodec writes the calls of a batch and reads their answers. It is registered
@@ -116,7 +133,7 @@ func (c *Client) Batch(ctx context.Context, b Batch) iter.Seq2[ItemResult, error
 			err = b.prepare(c.opts.Codecs)
 		}
 		if err != nil {
-			yield(ItemResult{}, &Error{Op: "Batch", Intent: b.Name, Err: err})
+			yield(ItemResult{}, &Error{Op: "Batch", Intent: b.Name, Fate: nothingSent(err), Err: err})
 			return
 		}
 		r := &batchRun{client: c, batch: b, codec: c.opts.Codecs[b.Codec], yield: yield, seen: map[[16]byte][16]byte{}}
@@ -135,6 +152,8 @@ func (b *Batch) prepare(codecs map[string]BatchCodec) error {
 		return &InvalidError{"Batch.Request", nil, "must not be nil without a codec"}
 	case b.Codec != "" && codecs[b.Codec] == nil:
 		return &InvalidError{"Batch.Codec", b.Codec, "must be registered in Options.Codecs"}
+	case b.Total < 0:
+		return &InvalidError{"Batch.Total", b.Total, "must not be negative"}
 	case b.MaxItems < 0:
 		return &InvalidError{"Batch.MaxItems", b.MaxItems, "must not be negative"}
 	case b.Concurrency < 0:

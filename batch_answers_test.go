@@ -282,7 +282,7 @@ func TestAnItemsRetryHintHoldsAlsoOverARestart(t *testing.T) {
 		}})
 		journaled := false
 		bench.with(func(o *idem.Options) {
-			o.Trace = &idem.Trace{Waiting: func(key idem.Key, d time.Duration) {
+			o.Trace = &idem.Trace{Waiting: func(_ context.Context, key idem.Key, d time.Duration) {
 				e, err := bench.client.LookupKey(context.Background(), key)
 				journaled = err == nil && d >= 20*time.Second && time.Until(e.RetryAt) >= 20*time.Second
 			}}
@@ -328,9 +328,9 @@ func TestACodecMaySortWhatItIsGiven(t *testing.T) {
 func TestAnItemThatCannotBeWrittenHoldsNoneOfTheOthersUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, bench := batchPays(t, true)
-		in := slices.Collect(items(20))
+		in := rows(20)
 		in[7].Body = []byte("{")
-		got, err := bench.run(slices.Values(in), 20)
+		got, err := bench.run(idem.Items(in...), 20)
 		require.NoError(t, err)
 		require.Equal(t, 19, count(got, idem.FateDone))
 		require.Equal(t, idem.FateNotDone, got["p007"].Fate)
@@ -400,7 +400,7 @@ func TestForeignResultsAreReported(t *testing.T) {
 		var foreign []string
 		bench := newBatchBench(t, b, true)
 		bench.with(func(o *idem.Options) {
-			o.Trace = &idem.Trace{Foreign: func(call idem.Key, id string) { foreign = append(foreign, id, string(call)) }}
+			o.Trace = &idem.Trace{Foreign: func(_ context.Context, call idem.Key, id string) { foreign = append(foreign, id, string(call)) }}
 		})
 		_, err := bench.run(items(2), 3)
 		require.NoError(t, err)

@@ -64,11 +64,11 @@ func TestOneTransactionBeginsACallAndOneEndsIt(t *testing.T) {
 }
 
 // manyItems are n items that say how many were read.
-func manyItems(n int, read *atomic.Int64) iter.Seq[idem.Item] {
-	return func(yield func(idem.Item) bool) {
+func manyItems(n int, read *atomic.Int64) iter.Seq2[idem.Item, error] {
+	return func(yield func(idem.Item, error) bool) {
 		for i := range n {
 			read.Add(1)
-			if !yield(idem.Item{ID: "payout-" + strconv.Itoa(i), Body: fmt.Appendf(nil, `{"amount":%d,"note":"rent of the month, flat %d"}`, i, i)}) {
+			if !yield(idem.Item{ID: "payout-" + strconv.Itoa(i), Body: fmt.Appendf(nil, `{"amount":%d,"note":"rent of the month, flat %d"}`, i, i)}, nil) {
 				return
 			}
 		}

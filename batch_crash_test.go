@@ -38,7 +38,7 @@ func crashBatchItems(n int) []idem.Item {
 }
 
 func crashBatchOf(c *idem.Client, in []idem.Item, size int) iter.Seq2[idem.ItemResult, error] {
-	return c.Batch(context.Background(), idem.Batch{Name: "payday", Items: slices.Values(in), Codec: "bank", MaxItems: size, Concurrency: 1})
+	return c.Batch(context.Background(), idem.Batch{Name: "payday", Items: idem.Items(in...), Codec: "bank", MaxItems: size, Concurrency: 1})
 }
 
 func crashBatchLife(job crashJob) int {

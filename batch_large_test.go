@@ -39,10 +39,10 @@ func acceptBank(size int, kind string) http.Handler {
 }
 
 func acceptPayouts(n int) idem.Batch {
-	return idem.Batch{Name: "payroll", Codec: "payouts", Items: func(yield func(idem.Item) bool) {
+	return idem.Batch{Name: "payroll", Codec: "payouts", Items: func(yield func(idem.Item, error) bool) {
 		for i := range n {
 			id := fmt.Sprintf("%d-%s", i, []string{"even", "odd"}[i%2])
-			if !yield(idem.Item{ID: id, Body: []byte("{}")}) {
+			if !yield(idem.Item{ID: id, Body: []byte("{}")}, nil) {
 				return
 			}
 		}

@@ -110,7 +110,7 @@ func TestAChangedItemFollowsARefusedOneUnderANewKey(t *testing.T) {
 		again, err := bench.run(items(1), 1)
 		require.NoError(t, err)
 		require.True(t, again["p000"].Recalled)
-		mended := slices.Values([]idem.Item{{ID: "p000", Body: []byte(`{"amount":2}`)}})
+		mended := idem.Items(idem.Item{ID: "p000", Body: []byte(`{"amount":2}`)})
 		second, err := bench.run(mended, 1)
 		require.NoError(t, err)
 		require.Equal(t, idem.FateDone, second["p000"].Fate)
@@ -128,7 +128,7 @@ func TestNamesOfBatchesAndItemsDoNotCollide(t *testing.T) {
 		b, bench := batchPays(t, true)
 		keys := map[idem.Key]string{}
 		run := func(ctx context.Context, name, id string) {
-			for r, err := range bench.client.Batch(ctx, idem.Batch{Name: name, Items: slices.Values([]idem.Item{{ID: id, Body: []byte("{}")}}), Codec: "payouts"}) {
+			for r, err := range bench.client.Batch(ctx, idem.Batch{Name: name, Items: idem.Items([]idem.Item{{ID: id, Body: []byte("{}")}}...), Codec: "payouts"}) {
 				require.NoError(t, err)
 				require.Equal(t, idem.FateDone, r.Fate)
 				require.False(t, r.Recalled, "%s %s", name, id)

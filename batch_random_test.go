@@ -8,7 +8,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -212,7 +211,7 @@ func moodyRuns(t *testing.T, random *rand.Rand, itemKeys bool) {
 	})
 	require.NoError(t, err)
 	defer c.Close()
-	in := slices.Collect(items(30))
+	in := rows(30)
 	said := map[string]idem.ItemResult{}
 	keys := map[string]idem.Key{}
 	run := func() {
@@ -220,7 +219,7 @@ func moodyRuns(t *testing.T, random *rand.Rand, itemKeys bool) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(1+random.IntN(30))*time.Second)
 		defer cancel()
 		stop := random.IntN(40)
-		for r, err := range c.Batch(ctx, idem.Batch{Name: "may", Items: slices.Values(in), Codec: "payouts", MaxItems: 1 + random.IntN(12), Concurrency: 1 + random.IntN(3)}) {
+		for r, err := range c.Batch(ctx, idem.Batch{Name: "may", Items: idem.Items(in...), Codec: "payouts", MaxItems: 1 + random.IntN(12), Concurrency: 1 + random.IntN(3)}) {
 			if err != nil {
 				continue
 			}
@@ -250,7 +249,7 @@ func moodyRuns(t *testing.T, random *rand.Rand, itemKeys bool) {
 		require.NoError(t, err)
 	}
 	final := map[string]idem.ItemResult{}
-	for r, err := range c.Batch(context.Background(), idem.Batch{Name: "may", Items: slices.Values(in), Codec: "payouts"}) {
+	for r, err := range c.Batch(context.Background(), idem.Batch{Name: "may", Items: idem.Items(in...), Codec: "payouts"}) {
 		require.NoError(t, err)
 		final[r.ID] = r
 	}

@@ -61,12 +61,12 @@ func TestAPanicInABatchReachesTheLoopAndStopsNothingElse(t *testing.T) {
 		},
 		"Items": func(b *idem.Batch, _ *batchCodec, n *int) {
 			in := b.Items
-			b.Items = func(yield func(idem.Item) bool) {
+			b.Items = func(yield func(idem.Item, error) bool) {
 				for it := range in {
 					if *n++; *n == 9 {
 						panic(boom)
 					}
-					if !yield(it) {
+					if !yield(it, nil) {
 						return
 					}
 				}
@@ -206,7 +206,7 @@ func TestTwoRunsAtOnceSendEachItemOnce(t *testing.T) {
 				o.Breaker.Disabled = true
 			})
 			var runs sync.WaitGroup
-			in := slices.Collect(items(97))
+			in := rows(97)
 			for i, size := range []int{10, 7, 1} {
 				own := slices.Clone(in)
 				if i > 0 {
@@ -214,7 +214,7 @@ func TestTwoRunsAtOnceSendEachItemOnce(t *testing.T) {
 				}
 				runs.Go(func() {
 					seen := map[string]int{}
-					for r, err := range bench.client.Batch(context.Background(), idem.Batch{Name: "may", Items: slices.Values(own), Codec: "payouts", MaxItems: size, Concurrency: 2}) {
+					for r, err := range bench.client.Batch(context.Background(), idem.Batch{Name: "may", Items: idem.Items(own...), Codec: "payouts", MaxItems: size, Concurrency: 2}) {
 						if err != nil || r.Fate != idem.FateDone {
 							t.Errorf("%+v, %v", r, err)
 						}
@@ -302,9 +302,9 @@ func TestAJournalThatFailsEndsTheBatchAndSaysNotDoneOfNothing(t *testing.T) {
 				defer c.Close()
 				var failed error
 				n, read := 0, 0
-				in := func(yield func(idem.Item) bool) {
+				in := func(yield func(idem.Item, error) bool) {
 					for it := range items(1000) {
-						if read++; !yield(it) {
+						if read++; !yield(it, nil) {
 							return
 						}
 					}
@@ -401,7 +401,7 @@ func TestABatchThatCannotBeginSaysWhy(t *testing.T) {
 		"Batch.MaxItems":    func(b *idem.Batch) { b.MaxItems = -1 },
 		"Batch.Concurrency": func(b *idem.Batch) { b.Concurrency = -1 },
 		"Item.ID": func(b *idem.Batch) {
-			b.Items = slices.Values([]idem.Item{{ID: fmt.Sprintf("%0256d", 1)}})
+			b.Items = idem.Items(idem.Item{ID: fmt.Sprintf("%0256d", 1)})
 		},
 	} {
 		b := ok

@@ -19,9 +19,9 @@ func acceptSingles(ids ...string) idem.Batch {
 	return idem.Batch{
 		Name:        "payroll",
 		Concurrency: 1,
-		Items: func(yield func(idem.Item) bool) {
+		Items: func(yield func(idem.Item, error) bool) {
 			for _, id := range ids {
-				if !yield(idem.Item{ID: id, Body: []byte(id)}) {
+				if !yield(idem.Item{ID: id, Body: []byte(id)}, nil) {
 					return
 				}
 			}

@@ -126,14 +126,13 @@ func (b *bank) RoundTrip(req *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-func items(n int) iter.Seq[idem.Item] {
-	return func(yield func(idem.Item) bool) {
-		for i := range n {
-			if !yield(idem.Item{ID: fmt.Sprintf("p%03d", i), Body: fmt.Appendf(nil, `{"amount":%d}`, i+1)}) {
-				return
-			}
-		}
+func items(n int) iter.Seq2[idem.Item, error] { return idem.Items(rows(n)...) }
+
+func rows(n int) (out []idem.Item) {
+	for i := range n {
+		out = append(out, idem.Item{ID: fmt.Sprintf("p%03d", i), Body: fmt.Appendf(nil, `{"amount":%d}`, i+1)})
 	}
+	return out
 }
 
 type batchBench struct {
@@ -164,7 +163,7 @@ func (b *batchBench) reopen() {
 }
 
 // run collects a batch's results by ID, each of which comes once.
-func (b *batchBench) run(in iter.Seq[idem.Item], max int) (map[string]idem.ItemResult, error) {
+func (b *batchBench) run(in iter.Seq2[idem.Item, error], max int) (map[string]idem.ItemResult, error) {
 	out := map[string]idem.ItemResult{}
 	var failed error
 	for r, err := range b.client.Batch(context.Background(), idem.Batch{Name: "may", Items: in, Codec: "payouts", MaxItems: max, Concurrency: 1}) {
@@ -410,13 +409,13 @@ func TestTheSameIDTwiceIsOneItemOrAnError(t *testing.T) {
 		b = newBank(func(_ int, lines []payoutLine) (int, any, error) { return 200, b.pay(lines), nil })
 		bench := newBatchBench(t, b, true)
 		a := idem.Item{ID: "a", Body: []byte(`{"amount":1}`)}
-		got, err := bench.run(slices.Values([]idem.Item{a, a}), 10)
+		got, err := bench.run(idem.Items(a, a), 10)
 		require.NoError(t, err)
 		require.Len(t, got, 1)
 
 		other := idem.Item{ID: "b", Body: []byte(`{"amount":1}`)}
 		changed := idem.Item{ID: "b", Body: []byte(`{"amount":2}`)}
-		got, err = bench.run(slices.Values([]idem.Item{other, changed}), 10)
+		got, err = bench.run(idem.Items(other, changed), 10)
 		require.ErrorIs(t, err, idem.ErrMismatch)
 		require.Empty(t, got)
 		require.Len(t, b.calls, 1, "nothing of it was sent")

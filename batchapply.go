@@ -50,7 +50,7 @@ func (b *batchCall) applyTo(plans []itemPlan, parts ...[]itemPlan) outcome {
 	b.tellSettled(plans, heads)
 	o := b.outcome(nil)
 	o.final = true
-	b.tracer.ended(o.entry, nil)
+	b.tracer.ended(b.parent, o.entry, nil)
 	return o
 }
 
@@ -319,7 +319,7 @@ func (b *batchCall) expireItems(o outcome) outcome {
 		return b.unsaved(o, &storeError{err})
 	}
 	o.entry = b.entries.entry(b.head)
-	b.tracer.ended(o.entry, o.why)
+	b.tracer.ended(b.parent, o.entry, o.why)
 	_, _ = b.client.tellAll(b.ctx, false) // what it doesn't reach, the next pass tells
 	return o
 }

@@ -199,7 +199,7 @@ func (r *batchRun) newCall(items []newItem) (*batchCall, error) {
 	}
 	d.guard(func() {
 		crash.At(crash.Committed)
-		c.tracer.began(c.entries.entry(d.head))
+		c.tracer.began(r.ctx, c.entries.entry(d.head))
 	})
 	return d, nil
 }

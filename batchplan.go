@@ -128,7 +128,7 @@ func (b *batchCall) index(results []ItemResult) map[string]ItemResult {
 		before, twice := byID[r.ID]
 		switch {
 		case !ours[r.ID]:
-			b.tracer.foreign(b.head.Key, r.ID)
+			b.tracer.foreign(b.parent, b.head.Key, r.ID)
 		case twice && (before.Fate != r.Fate || before.Status != r.Status):
 			byID[r.ID] = ItemResult{Err: fmt.Errorf("%w: the answer has two results for it", ErrInDoubt)}
 		case !twice:

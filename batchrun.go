@@ -137,7 +137,12 @@ func (p *workerPanic) Unwrap() error {
 
 // read takes items in as calls leave, until the caller or the batch is at its end.
 func (r *batchRun) read() {
-	for it := range r.batch.Items {
+	for it, err := range r.batch.Items {
+		if err != nil {
+			r.flush() // what came before goes out
+			r.failed = fmt.Errorf("idem: the items end with an error: %w", err)
+			return
+		}
 		if err := r.take(it); err != nil {
 			r.failed = err
 			return

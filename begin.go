@@ -98,7 +98,7 @@ func (c *Client) create(in *intent, old *held) (*call, outcome, error) {
 	}
 	d.guard(func() {
 		crash.At(crash.Committed)
-		c.tracer.began(c.entries.entry(d.head))
+		c.tracer.began(in.ctx, c.entries.entry(d.head))
 	})
 	return d, outcome{}, nil
 }

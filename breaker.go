@@ -1,6 +1,7 @@
 package idem
 
 import (
+	"context"
 	"net/http"
 	"time"
 
@@ -36,7 +37,7 @@ func (p BreakerPolicy) validate() error {
 
 // circuits returns the closed circuits of a client under a valid policy, defaults filled,
 // or nil if there are to be none. changed is nil if nobody wants to hear of them.
-func (p BreakerPolicy) circuits(changed func(group, from, to string)) *limit.Circuits {
+func (p BreakerPolicy) circuits(changed func(ctx context.Context, group, from, to string)) *limit.Circuits {
 	if p.Disabled {
 		return nil
 	}

@@ -327,7 +327,7 @@ func (d *call) learn(t tried, v verdict) verdict {
 	d.head.CutSum = d.cutSum
 	info := d.info(t, v)
 	info.Key, info.Intent, info.Number = d.head.Key, d.head.Intent, number
-	d.tracer.attempt(info)
+	d.tracer.attempt(d.parent, info)
 	v = d.ends.weigh(v)
 	switch {
 	case v.row == rowPollElsewhere, v.row == rowCut && v.fate == FateDone:
@@ -380,7 +380,7 @@ func (d *call) pause(v verdict) error {
 		d.wait = wait
 		return d.enough(errLater)
 	}
-	d.tracer.waiting(d.head.Key, wait)
+	d.tracer.waiting(d.parent, d.head.Key, d.head.Intent, wait)
 	return d.sleep(wait)
 }
 
@@ -392,7 +392,7 @@ var errLater = errors.New("idem: it is tried again later")
 func (d *call) outcome(why error) outcome {
 	o := d.pass.outcome(d.in, why)
 	o.key, o.name, o.attempts = d.head.Key, d.head.Intent, d.head.Attempts
-	o.fate, o.entry = d.fate(), d.entries.entry(d.head)
+	o.fate, o.entry, o.unkeyed = d.fate(), d.entries.entry(d.head), d.head.Unkeyed
 	return o
 }
 

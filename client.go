@@ -79,11 +79,7 @@ func New(ks Keystore, opts *Options) (*Client, error) {
 		c.ownBase = tap.NewTransport()
 		c.base = c.ownBase
 	}
-	var changed func(group, from, to string)
-	if o.Trace != nil {
-		changed = o.Trace.Breaker
-	}
-	c.circuits = o.Breaker.circuits(changed)
+	c.circuits = o.Breaker.circuits(c.tracer.breaker)
 	if c.hub, err = join(c); err != nil {
 		return nil, err
 	}
@@ -103,6 +99,9 @@ func (c *Client) Do(req *http.Request) (*http.Response, error) {
 
 // serve is the whole life of one call.
 func (c *Client) serve(op string, req *http.Request) outcome {
+	if err := c.usable(); err != nil {
+		return outcome{op: op, fate: FateNotDone, why: err}
+	}
 	leave, closed := c.enter()
 	defer leave()
 	in, err := c.prepare(op, req, closed)
@@ -222,6 +221,9 @@ func (c *Client) HTTPClient() *http.Client {
 // the client owns. A second Close returns nil. A hook must not call it: it would
 // wait for itself.
 func (c *Client) Close() error {
+	if err := c.usable(); err != nil {
+		return err
+	}
 	c.stop()
 	c.end(ErrClosed)
 	c.calls.Wait()
@@ -247,6 +249,9 @@ func (c *Client) Close() error {
 // returns. When ctx ends first, what is still under way is interrupted as by Close, and
 // the error is ctx's. A hook must not call it.
 func (c *Client) Shutdown(ctx context.Context) error {
+	if err := c.usable(); err != nil {
+		return err
+	}
 	c.stop()
 	done := make(chan struct{})
 	go func() { c.calls.Wait(); close(done) }()
@@ -276,8 +281,19 @@ func (c *Client) stopped() bool {
 	return c.stopping
 }
 
+// usable names the mistake of using a client that nobody made.
+func (c *Client) usable() error {
+	if c == nil || c.entries == nil {
+		return &InvalidError{"Client", nil, "is nil or zero: make one with Open or New"}
+	}
+	return nil
+}
+
 // enter counts a call in, so that Close waits for it.
 func (c *Client) enter() (leave func(), closed error) {
+	if err := c.usable(); err != nil {
+		return func() {}, err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stopping {

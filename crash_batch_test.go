@@ -25,9 +25,9 @@ func crashCodecs(url string) map[string]idem.BatchCodec {
 
 func crashBatch(c *idem.Client, b idem.Batch) error {
 	b.Name = "run"
-	b.Items = func(yield func(idem.Item) bool) {
+	b.Items = func(yield func(idem.Item, error) bool) {
 		for _, id := range crashItems {
-			if !yield(idem.Item{ID: id, Body: fmt.Appendf(nil, `{"id":%q,"amount":500}`, id)}) {
+			if !yield(idem.Item{ID: id, Body: fmt.Appendf(nil, `{"id":%q,"amount":500}`, id)}, nil) {
 				return
 			}
 		}

@@ -114,10 +114,10 @@ func panicInHook(t *testing.T, hook, name string) {
 		Reconcile: func(context.Context, idem.Entry) (idem.Finding, error) { boom("Reconcile"); return idem.Finding{}, nil },
 		Breaker:   idem.BreakerPolicy{Group: func(r *http.Request) string { boom("Group"); return r.URL.Host }},
 		Trace: &idem.Trace{
-			Began:   func(idem.Entry) { boom("Began") },
-			Attempt: func(idem.AttemptInfo) { boom("Attempt") },
-			Waiting: func(idem.Key, time.Duration) { boom("Waiting") },
-			Ended:   func(idem.Entry, error) { boom("Ended") },
+			Began:   func(context.Context, idem.Entry) { boom("Began") },
+			Attempt: func(context.Context, idem.AttemptInfo) { boom("Attempt") },
+			Waiting: func(context.Context, idem.Key, time.Duration) { boom("Waiting") },
+			Ended:   func(context.Context, idem.Entry, error) { boom("Ended") },
 		},
 	}
 	c, err := idem.Open(t.TempDir()+"/journal", opts)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -22,12 +23,30 @@ func ParseDialect(b []byte) (Dialect, error) {
 		if errors.As(err, &bad) {
 			return Dialect{}, bad
 		}
+		var kind *json.UnmarshalTypeError
+		if errors.As(err, &kind) {
+			return Dialect{}, invalid("Dialect."+kind.Field, kind.Value, wantedJSON(kind.Type))
+		}
 		return Dialect{}, invalid("Dialect", nil, err.Error())
 	}
 	if err := d.validate(); err != nil {
 		return Dialect{}, err
 	}
 	return d, nil
+}
+
+// wantedJSON says in JSON's words what should stand where something else does.
+func wantedJSON(t reflect.Type) string {
+	switch t {
+	case reflect.TypeFor[jsonDuration]():
+		return `want a duration in quotes, such as "24h" or "forever"`
+	case reflect.TypeFor[Placement](), reflect.TypeFor[Accepted]():
+		return "want a name in quotes"
+	}
+	return "want " + map[reflect.Kind]string{
+		reflect.Bool: "true or false", reflect.Int: "a number", reflect.Int64: "a number", reflect.String: "a text in quotes",
+		reflect.Slice: "a list", reflect.Struct: "an object",
+	}[t.Kind()]
 }
 
 // dialectJSON is a Dialect as JSON has it. Every field but NewKey is in it.

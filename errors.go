@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -129,7 +130,7 @@ func (e *Error) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "idem: %s", e.Op)
 	if e.Intent != "" {
-		fmt.Fprintf(&b, " %q", e.Intent)
+		fmt.Fprintf(&b, " %q", shownName(e.Intent))
 	}
 	if e.Key != "" {
 		fmt.Fprintf(&b, " (key %s)", e.Key)
@@ -142,12 +143,23 @@ func (e *Error) Error() string {
 		fmt.Fprintf(&b, ", last status %d", e.Response.StatusCode)
 	}
 	if e.Err != nil {
-		fmt.Fprintf(&b, ": %s", strings.TrimPrefix(e.Err.Error(), "idem: "))
+		fmt.Fprintf(&b, ": %s", strings.ReplaceAll(e.Err.Error(), "idem: ", ""))
 	}
 	if !e.RetryAt.IsZero() {
 		fmt.Fprintf(&b, "; retry at %s", e.RetryAt.UTC().Format(time.RFC3339))
 	}
 	return b.String()
+}
+
+// shownName is an intent's name as people know it: a batch's item without the length
+// that keeps its name apart.
+func shownName(name string) string {
+	n, rest, ok := strings.Cut(name, ":")
+	length, err := strconv.Atoi(n)
+	if ok && err == nil && length < len(rest) && rest[length] == '/' {
+		return rest
+	}
+	return name
 }
 
 // Unwrap gives errors.Is and errors.As the sentinel and the cause.

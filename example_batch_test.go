@@ -3,7 +3,6 @@ package idem_test
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/codec"
@@ -32,7 +31,7 @@ func ExampleClient_Batch() {
 	}
 	for range 2 { // the second run asks the journal alone
 		done := 0
-		for r, err := range client.Batch(context.Background(), idem.Batch{Name: "may", Items: slices.Values(items), Codec: "payouts"}) {
+		for r, err := range client.Batch(context.Background(), idem.Batch{Name: "may", Items: idem.Items(items...), Codec: "payouts"}) {
 			if err != nil {
 				panic(err)
 			}

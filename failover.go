@@ -27,8 +27,8 @@ type Try struct {
 // is that of the last try asked.
 func Failover(ctx context.Context, name string, tries ...Try) (*http.Response, error) {
 	fail := func(err error) (*http.Response, error) {
-		e := &Error{Op: opFailover, Intent: name, Err: err}
-		(&intent{ctx: ctx}).fill(Result{Intent: name, Err: e})
+		e := &Error{Op: opFailover, Intent: name, Fate: nothingSent(err), Err: err}
+		(&intent{ctx: ctx}).fill(Result{Intent: name, Fate: e.Fate, Err: e})
 		return nil, e
 	}
 	if err := checkTries(name, tries); err != nil {

@@ -208,7 +208,7 @@ func TestACanceledFailoverGoesNoFurther(t *testing.T) {
 		p := newFailoverPair(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		p.opts = func(scope string, o *idem.Options) {
-			o.Trace = &idem.Trace{Ended: func(idem.Entry, error) { cancel() }}
+			o.Trace = &idem.Trace{Ended: func(context.Context, idem.Entry, error) { cancel() }}
 		}
 		p.api["a"].Script(mockserver.Fault{Kind: mockserver.FaultStatus, Status: 401})
 		resp, err := idem.Failover(ctx, "rent", p.tries()...)

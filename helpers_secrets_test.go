@@ -118,12 +118,12 @@ func (r *secretRig) heard(err error) {
 
 func (r *secretRig) trace() *idem.Trace {
 	return &idem.Trace{
-		Began:      func(e idem.Entry) { r.saw("began", e) },
-		Attempt:    func(i idem.AttemptInfo) { r.saw("attempt", i) },
-		Waiting:    func(key idem.Key, d time.Duration) { r.saw("waiting", key) },
-		Ended:      func(e idem.Entry, err error) { r.saw("ended", e); r.heard(err) },
-		Overridden: func(e idem.Entry) { r.saw("overridden", e) },
-		Breaker:    func(group, from, to string) { r.saw("breaker", group) },
+		Began:      func(_ context.Context, e idem.Entry) { r.saw("began", e) },
+		Attempt:    func(_ context.Context, i idem.AttemptInfo) { r.saw("attempt", i) },
+		Waiting:    func(_ context.Context, key idem.Key, d time.Duration) { r.saw("waiting", key) },
+		Ended:      func(_ context.Context, e idem.Entry, err error) { r.saw("ended", e); r.heard(err) },
+		Overridden: func(_ context.Context, e idem.Entry) { r.saw("overridden", e) },
+		Breaker:    func(_ context.Context, group, from, to string) { r.saw("breaker", group) },
 	}
 }
 

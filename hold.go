@@ -100,7 +100,7 @@ func (o *hold) merge(fate Fate) error {
 			o.head.Queued, o.head.Expires = true, now.head.Expires
 		}
 	case fate == FateDone && !now.head.settledDone():
-		o.tracer.overridden(o.entries.entry(now.head))
+		o.tracer.overridden(o.writes, o.entries.entry(now.head))
 	default:
 		return fmt.Errorf("%w: the entry is %v, %v", ErrConflict, now.head.State, now.head.Fate)
 	}

@@ -68,7 +68,7 @@ func TestAHeadThatArrivesWithTheCancelIsRecordedAsDone(t *testing.T) {
 func TestACancelAfterTheAnswerKeepsItFromNobody(t *testing.T) {
 	ctx, cancel := context.WithCancel(idNamed("n"))
 	idBubble(t, func(o *idem.Options) {
-		o.Trace = &idem.Trace{Attempt: func(idem.AttemptInfo) { cancel() }}
+		o.Trace = &idem.Trace{Attempt: func(context.Context, idem.AttemptInfo) { cancel() }}
 	}, func(t *testing.T, b *idBench) {
 		_, _, err := b.do(ctx, `{"id":"o1"}`)
 		require.NoError(t, err)

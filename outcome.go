@@ -21,7 +21,7 @@ type outcome struct {
 	why      error   // what stopped the call; nil if final
 	retryAt  time.Time
 
-	replayed, recalled, trimmed bool
+	replayed, recalled, trimmed, unkeyed bool
 
 	hop *http.Response // the redirect that isn't followed
 
@@ -76,7 +76,7 @@ func (o outcome) storeBroke() bool {
 func (o outcome) result(err error) Result {
 	r := Result{
 		Key: o.key, Intent: o.name, Attempts: o.attempts, Fate: o.fate, RetryAt: o.retryAt, Err: err,
-		Replayed: o.replayed, Recalled: o.recalled, Trimmed: o.trimmed,
+		Replayed: o.replayed, Recalled: o.recalled, Trimmed: o.trimmed, Unkeyed: o.unkeyed,
 	}
 	if o.answer != nil {
 		r.Status = o.answer.status

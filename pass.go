@@ -130,7 +130,7 @@ func (p *pass) keep(t tried, v verdict) {
 func (p *pass) admit(fits func(time.Duration) error) (report func(limit.Health), err error) {
 	group := p.client.opts.Breaker.group(p.wire.HTTP(p.hookContext()))
 	for {
-		report, retryAt, ok := p.client.circuits.Allow(group, time.Now())
+		report, retryAt, ok := p.client.circuits.Allow(p.parent, group, time.Now())
 		if ok {
 			return report, nil
 		}
@@ -255,7 +255,7 @@ func (p *pass) scrub(err error) error {
 // info is what Trace hears of an attempt that has no entry.
 func (p *pass) info(t tried, v verdict) AttemptInfo {
 	return AttemptInfo{
-		Number: p.tries, Status: statusOf(t.answer), Fate: v.fate, Verdict: v.row.String(), Elapsed: t.elapsed, Err: t.err,
+		Number: p.tries, Status: statusOf(t.answer), Fate: v.own, Verdict: v.row.String(), Elapsed: t.elapsed, Err: t.err,
 	}
 }
 
@@ -319,7 +319,7 @@ func (c *Client) serveRead(in *intent) outcome {
 		if t.stopped != nil {
 			return p.readEnded(in, t.stopped)
 		}
-		c.tracer.attempt(p.info(t, v))
+		c.tracer.attempt(p.parent, p.info(t, v))
 		switch v.then {
 		case stepSettle:
 			o := p.outcome(in, nil)
@@ -342,7 +342,7 @@ func (p *pass) readPause(v verdict) error {
 	if err != nil {
 		return err
 	}
-	p.client.tracer.waiting("", wait)
+	p.client.tracer.waiting(p.parent, "", "", wait)
 	return p.sleep(wait)
 }
 

@@ -135,7 +135,7 @@ func (c *Client) Settle(ctx context.Context, key Key, found Finding) error {
 			return nil // nothing new
 		}
 		if !d.head.open() && found.Fate == FateDone && d.head.Fate != FateDone {
-			c.tracer.overridden(c.entries.entry(d.head))
+			c.tracer.overridden(ctx, c.entries.entry(d.head))
 		}
 		if o := d.settleWith(found.Fate, found.answer(), ""); o.storeBroke() {
 			return o.why

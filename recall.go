@@ -109,10 +109,19 @@ func (in *intent) mayBeGone(err error) bool {
 	return ended && in.name == "" && in.given != ""
 }
 
+// nothingSent is the fate after bad input to a method that sends nothing before it has
+// checked what it was given.
+func nothingSent(err error) Fate {
+	if errors.Is(err, ErrInvalid) {
+		return FateNotDone
+	}
+	return FateUnknown
+}
+
 // failed is why a look-up or a person's change failed, with what is known of the
 // intent.
 func (c *Client) failed(op, name string, key Key, f held, why error) *Error {
-	e := &Error{Op: op, Intent: name, Key: key, Err: why}
+	e := &Error{Op: op, Intent: name, Key: key, Fate: nothingSent(why), Err: why}
 	if h := f.head; h != nil {
 		e.Intent, e.Key, e.Attempts, e.RetryAt, e.Fate = h.Intent, h.Key, h.Attempts, h.RetryAt, holderFate(h, why)
 	}

@@ -33,6 +33,20 @@ func (f Fate) String() string {
 	return "Unknown"
 }
 
+// MarshalText returns String's text, so that JSON and logs have it.
+func (f Fate) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
+
+// UnmarshalText reads what MarshalText writes. Any other text is [ErrInvalid].
+func (f *Fate) UnmarshalText(text []byte) error {
+	for _, known := range []Fate{FateUnknown, FateNotDone, FateDone} {
+		if known.String() == string(text) {
+			*f = known
+			return nil
+		}
+	}
+	return &InvalidError{"Fate", string(text), "must be Unknown, NotDone or Done"}
+}
+
 // Result tells what is known after a call. [WithResult] and [ResultOf] give it.
 type Result struct {
 	Key      Key       // "" if the intent never got one
@@ -45,6 +59,7 @@ type Result struct {
 
 	Replayed bool // the provider marked its answer as the stored one
 	Recalled bool // the answer came from the journal, without network
+	Unkeyed  bool // sent without a key, which the provider takes none for here: Key is then ours alone
 	Trimmed  bool // recalled without its body, which was swept or too large to keep
 }
 

@@ -60,7 +60,7 @@ func TestCloseLeavesWhatItInterruptsPending(t *testing.T) {
 func TestCloseLetsACommitFinish(t *testing.T) {
 	var w0 *resumeWorld
 	closed := make(chan error, 1)
-	trace := &idem.Trace{Attempt: func(idem.AttemptInfo) { // the answer is there, and not yet durable
+	trace := &idem.Trace{Attempt: func(context.Context, idem.AttemptInfo) { // the answer is there, and not yet durable
 		c := w0.c
 		go func() { closed <- c.Close() }()
 		time.Sleep(time.Second)

@@ -66,7 +66,7 @@ func TestSettleWithoutAnAnswerSaysTheFate(t *testing.T) {
 
 func TestDoneSeenLaterOverridesNotDoneAndAbandoned(t *testing.T) {
 	var traced resumeLog
-	trace := &idem.Trace{Overridden: func(e idem.Entry) { traced.add(e.Intent + " " + e.State.String()) }}
+	trace := &idem.Trace{Overridden: func(_ context.Context, e idem.Entry) { traced.add(e.Intent + " " + e.State.String()) }}
 	inResumeWorld(t, idem.Options{Trace: trace}, func(t *testing.T, w *resumeWorld) {
 		w.lose("not", "given-up", "plain")
 		ctx := context.Background()

@@ -51,7 +51,7 @@ func (c *Client) Run(ctx context.Context) error {
 		case errors.Is(err, ErrUnavailable):
 			failures++
 			next = c.sweeper.now().Add(spread(min(time.Second<<min(failures, 6), runInterval)))
-			c.tracer.warn("the keystore is unavailable, Run goes on", slog.Any("err", err))
+			c.tracer.warn(ctx, "the keystore is unavailable, Run goes on", slog.Any("err", err))
 		case err != nil:
 			return fmt.Errorf("idem: Run: %w", err)
 		default:
@@ -64,7 +64,11 @@ func (c *Client) Run(ctx context.Context) error {
 // Wake lets every Run of the client's scope in this process look at once, for work that
 // they can't see coming: somebody else's write to a shared keystore, or a commit of the
 // caller's own transaction.
-func (c *Client) Wake() { c.hub.wake(c.opts.Scope) }
+func (c *Client) Wake() {
+	if c.usable() == nil {
+		c.hub.wake(c.opts.Scope)
+	}
+}
 
 // runner is one Run.
 type runner struct {

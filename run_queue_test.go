@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -46,13 +47,15 @@ func TestADayOfOutageIsMetWithGrowingPauses(t *testing.T) {
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(context.Background(), 24*time.Hour)
 		defer cancel()
-		go func() {
+		var wakes sync.WaitGroup
+		wakes.Go(func() {
 			for ctx.Err() == nil { // wake-ups don't shorten the pauses
 				time.Sleep(time.Minute)
 				c.Wake()
 			}
-		}()
+		})
 		require.NoError(t, c.Run(ctx))
+		wakes.Wait()
 		require.Less(t, sends.Load(), int32(700), "in a day")
 		require.Greater(t, sends.Load(), int32(100))
 		require.NoError(t, c.Close())

@@ -45,7 +45,7 @@ func (d *call) settleWith(fate Fate, a *answer, cause string) outcome {
 	default:
 		o.final = true
 	}
-	d.tracer.ended(o.entry, o.why)
+	d.tracer.ended(d.parent, o.entry, o.why)
 	return o
 }
 
@@ -103,7 +103,7 @@ func (d *call) unsaved(o outcome, err error) outcome {
 	if o.fate == FateNotDone || errors.Is(err, ErrClaimLost) { // whoever has the claim now knows better
 		o.fate = FateUnknown
 	}
-	d.tracer.ended(o.entry, err)
+	d.tracer.ended(d.parent, o.entry, err)
 	return o
 }
 
@@ -231,7 +231,7 @@ func (d *call) withdraw(o outcome) outcome {
 		o.final = true
 	}
 	o.entry.Fate = FateNotDone
-	d.tracer.ended(o.entry, o.why)
+	d.tracer.ended(d.parent, o.entry, o.why)
 	return o
 }
 
@@ -256,7 +256,7 @@ func (d *call) leave(o outcome) outcome {
 	if !retryAt.IsZero() {
 		d.client.hub.wake(d.head.Scope)
 	}
-	d.tracer.ended(o.entry, o.why)
+	d.tracer.ended(d.parent, o.entry, o.why)
 	return o
 }
 
@@ -316,7 +316,7 @@ func (d *call) ambiguous(why error, cause string) outcome {
 	if err != nil {
 		return d.unsaved(o, err)
 	}
-	d.tracer.ended(o.entry, o.why)
+	d.tracer.ended(d.parent, o.entry, o.why)
 	return d.reconcile(o)
 }
 

@@ -32,6 +32,20 @@ func (s State) String() string {
 	return "State(" + strconv.Itoa(int(s)) + ")"
 }
 
+// MarshalText returns String's text, so that JSON and logs have it.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads what MarshalText writes. Any other text is [ErrInvalid].
+func (s *State) UnmarshalText(text []byte) error {
+	for _, known := range []State{StatePending, StateAmbiguous, StateSettled, StateAbandoned} {
+		if known.String() == string(text) {
+			*s = known
+			return nil
+		}
+	}
+	return &InvalidError{"State", string(text), "must be Pending, Ambiguous, Settled or Abandoned"}
+}
+
 // open tells an entry whose end isn't known.
 func (h *head) open() bool { return h.State == StatePending || h.State == StateAmbiguous }
 

@@ -236,11 +236,11 @@ func TestAHookMayCallBack(t *testing.T) {
 		},
 		Settled: func(context.Context, idem.Entry) error { once("Settled"); return nil },
 		Trace: &idem.Trace{
-			Began:   func(idem.Entry) { once("Began") },
-			Attempt: func(idem.AttemptInfo) { once("Attempt") },
-			Waiting: func(idem.Key, time.Duration) { once("Waiting") },
-			Ended:   func(idem.Entry, error) { once("Ended") },
-			Breaker: func(string, string, string) { once("Breaker") },
+			Began:   func(context.Context, idem.Entry) { once("Began") },
+			Attempt: func(context.Context, idem.AttemptInfo) { once("Attempt") },
+			Waiting: func(context.Context, idem.Key, time.Duration) { once("Waiting") },
+			Ended:   func(context.Context, idem.Entry, error) { once("Ended") },
+			Breaker: func(context.Context, string, string, string) { once("Breaker") },
 		},
 	})
 	require.NoError(t, err)

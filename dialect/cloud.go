@@ -99,7 +99,7 @@ func awsError(code string) []idem.Match {
 func EC2() idem.Dialect {
 	return awsDoor(idem.Dialect{
 		Mismatch: awsError("IdempotentParameterMismatch"),
-		Name: "ec2", Placement: idem.PlaceForm, Field: "ClientToken",
+		Name:     "ec2", Placement: idem.PlaceForm, Field: "ClientToken",
 		KeyForm: idem.KeyUUIDv4, MaxKey: 64, Methods: post(), Window: day,
 		Source:     "https://docs.aws.amazon.com/ec2/latest/devguide/ec2-api-idempotency.html",
 		Checked:    checked,

@@ -55,7 +55,7 @@ type probed struct {
 func probe(ctx context.Context, d idem.Dialect, base http.RoundTripper, request func(context.Context) (*http.Request, error)) (p probed, err error) {
 	client, err := idem.New(idem.NewMemoryKeystore(), &idem.Options{
 		Dialect: d, Base: base, Retry: idem.RetryPolicy{MaxAttempts: 1},
-		Trace: &idem.Trace{Attempt: func(i idem.AttemptInfo) { p.repeat = p.repeat || i.Verdict == "already done" }},
+		Trace: &idem.Trace{Attempt: func(_ context.Context, i idem.AttemptInfo) { p.repeat = p.repeat || i.Verdict == "already done" }},
 	})
 	if err != nil {
 		return p, err

@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
@@ -259,7 +258,7 @@ func soakItems(id string) []idem.Item {
 // batch is over when each of its items is Done, or NotDone for good.
 func (w *soakWorker) batch(ctx context.Context, id string) bool {
 	all := true
-	for r, err := range w.client.Batch(ctx, idem.Batch{Name: id, Codec: "json", Items: slices.Values(soakItems(id))}) {
+	for r, err := range w.client.Batch(ctx, idem.Batch{Name: id, Codec: "json", Items: idem.Items(soakItems(id)...)}) {
 		if err == nil && (r.Fate == idem.FateDone || r.Fate == idem.FateNotDone && r.Recalled) {
 			w.say(r.ID, r.Fate)
 			continue

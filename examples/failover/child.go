@@ -67,10 +67,10 @@ func deadly(out io.Writer, scope string) *idem.Trace {
 		select {} // until the signal comes
 	}
 	return &idem.Trace{
-		Attempt: func(i idem.AttemptInfo) {
+		Attempt: func(_ context.Context, i idem.AttemptInfo) {
 			fmt.Fprintf(out, "%s answered %d: %v\n", scope, i.Status, i.Fate)
 			at(scope + " answered")
 		},
-		Ended: func(idem.Entry, error) { at(scope + " ended") },
+		Ended: func(context.Context, idem.Entry, error) { at(scope + " ended") },
 	}
 }

@@ -97,7 +97,7 @@ func open(dir, token string, base *network, want int) (*hub, error) {
 		},
 		Resume:  idem.ResumeOptions{Concurrency: 1},
 		Settled: h.settled,
-		Trace:   &idem.Trace{Ended: func(e idem.Entry, err error) { h.end(e) }},
+		Trace:   &idem.Trace{Ended: func(_ context.Context, e idem.Entry, err error) { h.end(e) }},
 	})
 	return h, err
 }

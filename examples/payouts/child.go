@@ -67,11 +67,11 @@ func pay(ctx context.Context, out io.Writer) error {
 }
 
 // items are the rows as the bank wants them; it gets id and key from the codec.
-func items(rows [][]string) iter.Seq[idem.Item] {
-	return func(yield func(idem.Item) bool) {
+func items(rows [][]string) iter.Seq2[idem.Item, error] {
+	return func(yield func(idem.Item, error) bool) {
 		for _, row := range rows {
 			body, err := json.Marshal(map[string]string{"payee": row[1], "amount": row[2], "currency": row[3]})
-			if err != nil || !yield(idem.Item{ID: row[0], Body: body}) {
+			if !yield(idem.Item{ID: row[0], Body: body}, err) {
 				return
 			}
 		}

@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -94,7 +95,7 @@ func (b *Circuits) push(group string, from, to gobreaker.State) {
 // tell calls the hook for each change not told yet. One goroutine does so at a
 // time, so that the hook hears them in order; a hook that calls Allow leaves
 // what that changes to the tell it was called from.
-func (b *Circuits) tell() {
+func (b *Circuits) tell(ctx context.Context) {
 	b.leaf.Lock()
 	defer b.leaf.Unlock()
 	if b.telling {
@@ -105,13 +106,13 @@ func (b *Circuits) tell() {
 	for len(b.changes) > 0 {
 		next := b.changes[0]
 		b.changes = b.changes[1:]
-		b.call(next)
+		b.call(ctx, next)
 	}
 }
 
 // call calls the hook. It is entered and left with leaf held.
-func (b *Circuits) call(c change) {
+func (b *Circuits) call(ctx context.Context, c change) {
 	b.leaf.Unlock()
 	defer b.leaf.Lock()
-	b.changed(c.group, c.from, c.to)
+	b.changed(ctx, c.group, c.from, c.to)
 }

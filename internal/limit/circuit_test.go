@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -18,13 +19,13 @@ func TestCircuits_reentrantHook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b *Circuits
 		var heard []string
-		b = NewCircuits(small, func(group, from, to string) {
+		b = NewCircuits(small, func(_ context.Context, group, from, to string) {
 			heard = append(heard, group+": "+from+" to "+to)
-			done, _, ok := b.Allow("a", time.Now())
+			done, _, ok := b.Allow(context.Background(), "a", time.Now())
 			if ok {
 				done(Neutral)
 			}
-			done, _, ok = b.Allow("other", time.Now())
+			done, _, ok = b.Allow(context.Background(), "other", time.Now())
 			require.True(t, ok)
 			done(Healthy)
 		})
@@ -47,7 +48,7 @@ func TestCircuits_hookCausesChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b *Circuits
 		var heard []string
-		b = NewCircuits(small, func(group, _, to string) {
+		b = NewCircuits(small, func(_ context.Context, group, _, to string) {
 			heard = append(heard, group+" "+to)
 			if group == "a" && to == "open" {
 				report(t, b, "b", Failed, Failed, Failed, Failed)
@@ -63,7 +64,7 @@ func TestCircuits_hookCausesChange(t *testing.T) {
 func TestCircuits_panickingHook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var heard []string
-		b := NewCircuits(small, func(_, _, to string) {
+		b := NewCircuits(small, func(_ context.Context, _, _, to string) {
 			heard = append(heard, to)
 			if to == "half-open" {
 				panic("in the hook")
@@ -71,7 +72,7 @@ func TestCircuits_panickingHook(t *testing.T) {
 		})
 		report(t, b, "a", Failed, Failed, Failed, Failed)
 		time.Sleep(refused(t, b, "a"))
-		require.Panics(t, func() { _, _, _ = b.Allow("a", time.Now()) })
+		require.Panics(t, func() { _, _, _ = b.Allow(context.Background(), "a", time.Now()) })
 		report(t, b, "a", Healthy)
 		require.Equal(t, []string{"open", "half-open", "closed"}, heard)
 	})
@@ -82,13 +83,13 @@ func TestCircuits_panickingHook(t *testing.T) {
 func TestCircuits_bounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var heard []string
-		b := NewCircuits(small, func(group, from, to string) {
+		b := NewCircuits(small, func(_ context.Context, group, from, to string) {
 			heard = append(heard, group+": "+from+" to "+to)
 		})
 		report(t, b, "open", Failed, Failed, Failed, Failed)
 		var late []func(Health)
 		for range 4 {
-			done, _, ok := b.Allow("busy", time.Now())
+			done, _, ok := b.Allow(context.Background(), "busy", time.Now())
 			require.True(t, ok)
 			late = append(late, done)
 		}
@@ -121,7 +122,7 @@ func TestCircuits_stress(t *testing.T) {
 	var telling atomic.Int32
 	state := map[string]string{}
 	p := Trip{Window: time.Minute, MinRequests: 3, FailureRate: 0.5, OpenFor: 50 * time.Microsecond, Probes: 2}
-	b := NewCircuits(p, func(group, from, to string) {
+	b := NewCircuits(p, func(_ context.Context, group, from, to string) {
 		if telling.Add(1) != 1 {
 			t.Error("two hooks at once")
 		}
@@ -137,7 +138,7 @@ func TestCircuits_stress(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 2000 {
-				done, _, ok := b.Allow(fmt.Sprint(rand.N(groups)), time.Now())
+				done, _, ok := b.Allow(context.Background(), fmt.Sprint(rand.N(groups)), time.Now())
 				if ok {
 					done([]Health{Healthy, Failed, Failed, Neutral}[rand.N(4)])
 				}
@@ -148,7 +149,7 @@ func TestCircuits_stress(t *testing.T) {
 
 	for group := range b.circuits.items {
 		require.Eventually(t, func() bool {
-			done, _, ok := b.Allow(group, time.Now())
+			done, _, ok := b.Allow(context.Background(), group, time.Now())
 			done(Healthy)
 			return ok
 		}, 5*time.Second, time.Millisecond, "a slot of group %s is lost", group)

@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -83,7 +84,7 @@ func (h Health) err() error {
 // by the goroutine that caused them once it holds no lock.
 type Circuits struct {
 	trip    Trip
-	changed func(group, from, to string) // nil if nobody wants to know
+	changed func(ctx context.Context, group, from, to string) // nil if nobody wants to know
 
 	mu       sync.Mutex // guards circuits
 	circuits *recent[*circuit]
@@ -95,8 +96,9 @@ type Circuits struct {
 
 // NewCircuits returns circuits that are all closed. changed may be nil; it is called with
 // no lock held, one call at a time, in the order of the changes, and given states that
-// are "closed", "open" or "half-open".
-func NewCircuits(t Trip, changed func(group, from, to string)) *Circuits {
+// are "closed", "open" or "half-open", and the context of the attempt that changed them or
+// of one that ended at that moment.
+func NewCircuits(t Trip, changed func(ctx context.Context, group, from, to string)) *Circuits {
 	t.Window, t.OpenFor = min(t.Window, longestBreak), min(t.OpenFor, longestBreak)
 	return &Circuits{trip: t, changed: changed, circuits: newRecent[*circuit](maxGroups)}
 }
@@ -108,14 +110,14 @@ func NewCircuits(t Trip, changed func(group, from, to string)) *Circuits {
 // Otherwise the circuit of the group is open, done does nothing, and retryAt is when the
 // half-open circuit lets its first probe through, or, if all probes are under way, a
 // second from now (or OpenFor, if that is shorter).
-func (b *Circuits) Allow(group string, now time.Time) (done func(Health), retryAt time.Time, ok bool) {
+func (b *Circuits) Allow(ctx context.Context, group string, now time.Time) (done func(Health), retryAt time.Time, ok bool) {
 	if b == nil {
 		return func(Health) {}, time.Time{}, true
 	}
 	c := b.circuit(group)
 	report, refusal := c.breaker.Allow()
 	if refusal != nil {
-		b.tell()
+		b.tell(ctx)
 		return func(Health) {}, b.retryAt(c, refusal, now), false
 	}
 	handedOver := false
@@ -124,20 +126,20 @@ func (b *Circuits) Allow(group string, now time.Time) (done func(Health), retryA
 			report(errNeutral)
 		}
 	}()
-	b.tell()
+	b.tell(ctx)
 	handedOver = true
-	return b.once(report), time.Time{}, true
+	return b.once(ctx, report), time.Time{}, true
 }
 
 // once makes a report that counts only the first time.
-func (b *Circuits) once(report func(error)) func(Health) {
+func (b *Circuits) once(ctx context.Context, report func(error)) func(Health) {
 	var reported atomic.Bool
 	return func(h Health) {
 		if reported.Swap(true) {
 			return
 		}
 		report(h.err())
-		b.tell()
+		b.tell(ctx)
 	}
 }
 

@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"context"
 	"math"
 	"testing"
 	"testing/synctest"
@@ -23,7 +24,7 @@ func sized(requests uint32, rate float64) Trip {
 func report(t *testing.T, b *Circuits, group string, all ...Health) {
 	t.Helper()
 	for _, h := range all {
-		done, _, ok := b.Allow(group, time.Now())
+		done, _, ok := b.Allow(context.Background(), group, time.Now())
 		require.True(t, ok)
 		done(h)
 	}
@@ -33,7 +34,7 @@ func report(t *testing.T, b *Circuits, group string, all ...Health) {
 func refused(t *testing.T, b *Circuits, group string) time.Duration {
 	t.Helper()
 	now := time.Now()
-	done, retryAt, ok := b.Allow(group, now)
+	done, retryAt, ok := b.Allow(context.Background(), group, now)
 	require.False(t, ok)
 	done(Healthy) // does nothing, so a caller may defer it at once
 	return retryAt.Sub(now)
@@ -80,13 +81,13 @@ func TestCircuits_opensAtRate(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := NewCircuits(tt.policy, nil)
 				report(t, b, "a", tt.given...)
-				_, _, ok := b.Allow("a", time.Now())
+				_, _, ok := b.Allow(context.Background(), "a", time.Now())
 				if tt.open {
 					require.False(t, ok)
 				} else {
 					require.True(t, ok)
 				}
-				_, _, ok = b.Allow("b", time.Now())
+				_, _, ok = b.Allow(context.Background(), "b", time.Now())
 				require.True(t, ok, "another group")
 			})
 		})
@@ -118,10 +119,10 @@ func TestCircuits_window(t *testing.T) {
 func TestCircuits_underWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := NewCircuits(small, nil)
-		late, _, ok := b.Allow("a", time.Now())
+		late, _, ok := b.Allow(context.Background(), "a", time.Now())
 		require.True(t, ok)
 		for range 20 {
-			_, _, ok := b.Allow("a", time.Now())
+			_, _, ok := b.Allow(context.Background(), "a", time.Now())
 			require.True(t, ok)
 		}
 		report(t, b, "a", Failed, Failed, Failed)
@@ -142,11 +143,11 @@ func TestCircuits_retryAt(t *testing.T) {
 		require.Equal(t, 6*time.Second+1, wait)
 
 		before := time.Now().Round(0).Add(-24 * time.Hour)
-		_, retryAt, ok := b.Allow("a", before)
+		_, retryAt, ok := b.Allow(context.Background(), "a", before)
 		require.False(t, ok)
 		require.LessOrEqual(t, retryAt.Sub(before), 11*time.Second)
 		after := time.Now().Round(0).Add(24 * time.Hour)
-		_, retryAt, ok = b.Allow("a", after)
+		_, retryAt, ok = b.Allow(context.Background(), "a", after)
 		require.False(t, ok)
 		require.True(t, retryAt.After(after))
 
@@ -166,7 +167,7 @@ func TestCircuits_probes(t *testing.T) {
 		b := probing(t, p)
 		var probes []func(Health)
 		for range 3 {
-			done, _, ok := b.Allow("a", time.Now())
+			done, _, ok := b.Allow(context.Background(), "a", time.Now())
 			require.True(t, ok)
 			probes = append(probes, done)
 		}
@@ -187,9 +188,9 @@ func TestCircuits_failedProbe(t *testing.T) {
 		p := small
 		p.Probes = 2
 		b := probing(t, p)
-		first, _, ok := b.Allow("a", time.Now())
+		first, _, ok := b.Allow(context.Background(), "a", time.Now())
 		require.True(t, ok)
-		second, _, ok := b.Allow("a", time.Now())
+		second, _, ok := b.Allow(context.Background(), "a", time.Now())
 		require.True(t, ok)
 		time.Sleep(3 * time.Second)
 		first(Failed)
@@ -218,7 +219,7 @@ func TestCircuits_slotComesBack(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := probing(t, small)
 				for range 3 {
-					done, _, ok := b.Allow("a", time.Now())
+					done, _, ok := b.Allow(context.Background(), "a", time.Now())
 					require.True(t, ok)
 					require.Equal(t, time.Second, refused(t, b, "a"))
 					attempt(done)
@@ -234,7 +235,7 @@ func TestCircuits_slotComesBack(t *testing.T) {
 func TestCircuits_doneTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := NewCircuits(small, nil)
-		done, _, ok := b.Allow("a", time.Now())
+		done, _, ok := b.Allow(context.Background(), "a", time.Now())
 		require.True(t, ok)
 		for range 10 {
 			done(Failed)

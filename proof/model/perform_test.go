@@ -287,7 +287,7 @@ func (w *world) batch(ctx context.Context, o op) {
 			w.mu.Unlock()
 		}
 	}
-	b.Items = slices.Values(items)
+	b.Items = idem.Items(items...)
 	for r, err := range w.c.Batch(ctx, b) {
 		if err != nil {
 			continue // the batch's own end: a crash, a deadline
