@@ -19,7 +19,10 @@ func readContent(db *bolt.DB) (c clock, err error) {
 			if err := checkFormat(keyFormat, meta.Get(keyFormat)); err != nil {
 				return err
 			}
-			if c, err = decodeClock(keyClock, meta.Get(keyClock)); err != nil {
+			if c, err = decodeClock(keyClock, meta.Get(keyClock)); err == nil {
+				c, err = decodeHigh(c, keyHigh, meta.Get(keyHigh))
+			}
+			if err != nil {
 				return err
 			}
 			return checkIndexes(tx)

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"os"
 	"time"
 
 	"github.com/idem-go/idem/keystore"
@@ -13,6 +14,14 @@ func SightClock(tolerance time.Duration, times ...time.Time) (s keystore.Sightin
 		c = c.sight(now, tolerance)
 	}
 	return c.sighting(times[len(times)-1]), c.mark
+}
+
+// SyncAtOpen runs a function in place of the sync of what an open reads, until the
+// returned one is called.
+func SyncAtOpen(sync func(*os.File) error) (restore func()) {
+	old := syncFile
+	syncFile = sync
+	return func() { syncFile = old }
 }
 
 // EncodeRecord returns the key and the value under which the journal keeps a

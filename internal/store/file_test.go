@@ -454,6 +454,11 @@ func TestAFileCutShortWhileItIsOpenIsAnError(t *testing.T) {
 		require.ErrorIs(t, corrupt, keystore.ErrCorrupt)
 		require.ErrorIs(t, ks.Commit(t.Context(), creates(1000, 1001)...), keystore.ErrCorrupt)
 		require.NoError(t, ks.Close())
+
+		// The lock isn't left with the memory map, which stays.
+		_, err := store.Open(path, store.Options{})
+		require.ErrorIs(t, err, keystore.ErrCorrupt)
+		require.NotErrorIs(t, err, keystore.ErrLocked)
 	}
 }
 

@@ -46,10 +46,11 @@ type Journal struct {
 	leading bool      // guarded by queueMu: somebody commits, or was told to
 
 	stateMu    sync.Mutex
-	clock      clock // guarded by stateMu
-	savedClock clock // guarded by stateMu: as the file has it
-	failed     error // guarded by stateMu: why there are no more writes
-	dead       bool  // guarded by stateMu: bbolt panicked, and may hold its locks
+	clock      clock    // guarded by stateMu
+	savedClock clock    // guarded by stateMu: as the file has it
+	failed     error    // guarded by stateMu: why there are no more writes
+	dead       bool     // guarded by stateMu: bbolt panicked, and may hold its locks
+	pending    *pending // guarded by stateMu: on its way to the disk, or failed on it
 }
 
 var _ keystore.Keystore = (*Journal)(nil)
@@ -79,7 +80,7 @@ func Open(path string, options Options) (*Journal, error) {
 	if err != nil {
 		return nil, openError(path, err)
 	}
-	s.savedClock = s.clock
+	s.savedClock = s.clock.saved()
 	return s, nil
 }
 
@@ -214,8 +215,9 @@ func (s *Journal) Close() error {
 	s.stateMu.Unlock()
 	if dead {
 		// bbolt may have died with its locks held, and its Close would wait
-		// for them for ever. The memory map stays until the process ends.
-		return s.file.Close()
+		// for them for ever. The memory map stays until the process ends, and
+		// with it the file's lock, unless that is given back first.
+		return errors.Join(filelock.Unlock(s.file), s.file.Close())
 	}
 	return guard(s.db.Close)
 }
