@@ -1,9 +1,12 @@
 package store
 
 import (
+	"errors"
 	"os"
+	"testing"
 	"time"
 
+	"github.com/idem-go/idem/internal/store/pagecheck"
 	"github.com/idem-go/idem/keystore"
 )
 
@@ -35,4 +38,29 @@ func EncodeRecord(r keystore.Record, hasRequest, hasResponse bool) (key, value, 
 func DecodeRecord(key, value []byte) (keystore.Record, error) {
 	r, err := decodeRow(key, value)
 	return r.Record, err
+}
+
+// Unclean takes the note of a clean close away, as a crash does.
+func Unclean(t testing.TB, path string) {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err == nil {
+		var meta pagecheck.Meta
+		if meta, _, err = newestMeta(f); err == nil {
+			_, err = f.WriteAt(make([]byte, noteSize), meta.End())
+		}
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ClosedClean tells whether an open takes the short way.
+func ClosedClean(t testing.TB, path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	return closedClean(f)
 }

@@ -49,7 +49,8 @@ func openJournal(path string, opts Options) (*bolt.DB, *os.File, clock, error) {
 	if err == nil {
 		err = makeDurable(f, info.Size())
 	}
-	if err == nil {
+	clean := err == nil && closedClean(f)
+	if err == nil && !clean {
 		err = pagecheck.Check(f, info.Size(), firstBuckets...)
 	}
 	// Whoever created the file, or put a compacted one in its place, may have
@@ -67,7 +68,7 @@ func openJournal(path string, opts Options) (*bolt.DB, *os.File, clock, error) {
 	if err != nil {
 		return nil, nil, clock{}, err
 	}
-	c, err := readContent(db)
+	c, err := readContent(db, !clean)
 	if err == nil {
 		err = addDue(db)
 	}

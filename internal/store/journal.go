@@ -219,6 +219,10 @@ func (s *Journal) Close() error {
 		// with it the file's lock, unless that is given back first.
 		return errors.Join(filelock.Unlock(s.file), s.file.Close())
 	}
+	if s.failure() == nil {
+		// Without the note the next open takes longer.
+		_ = guard(func() error { return noteClean(s.file) })
+	}
 	return guard(s.db.Close)
 }
 

@@ -97,6 +97,9 @@ func MetaPages(file io.ReaderAt, size int64) []Span {
 	return []Span{{0, n}, {n, n}}
 }
 
+// End is where the pages in use end, in bytes.
+func (m Meta) End() int64 { return int64(m.high * m.pageSize) }
+
 // supersedes tells whether a sound page holds all that was ever acknowledged,
 // though the other page has a wrong checksum.
 //
