@@ -73,7 +73,12 @@ func TestABigJournalOpensSoonAndItsCommitsStayShort(t *testing.T) {
 		require.NoError(t, ks.Commit(t.Context(), most...))
 	}
 	commits("90 % removed")
+	before, err := os.Stat(path)
+	require.NoError(t, err)
 	closeIt()
 	open("after 90 % were removed")
+	after, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Less(t, after.Size(), before.Size()/2, "a file that is mostly free is made small at open")
 	commits("opened anew")
 }

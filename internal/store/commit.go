@@ -32,8 +32,10 @@ type member struct {
 
 // Commit implements [keystore.Keystore]. Without changes it writes down the clock.
 func (s *Journal) Commit(ctx context.Context, changes ...keystore.Change) error {
-	s.writes.RLock()
-	defer s.writes.RUnlock()
+	if err := s.writes.enter(ctx); err != nil {
+		return err
+	}
+	defer s.writes.leave()
 	if err := s.enter(ctx); err != nil {
 		return err
 	}

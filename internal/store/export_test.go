@@ -8,6 +8,7 @@ import (
 
 	"github.com/idem-go/idem/internal/store/pagecheck"
 	"github.com/idem-go/idem/keystore"
+	bolt "go.etcd.io/bbolt"
 )
 
 // SightClock lets a new clock see several times and returns what it concludes.
@@ -25,6 +26,29 @@ func SyncAtOpen(sync func(*os.File) error) (restore func()) {
 	old := syncFile
 	syncFile = sync
 	return func() { syncFile = old }
+}
+
+// LinkFiles makes journals with a function in place of os.Link, until the returned one
+// is called.
+func LinkFiles(link func(from, to string) error) (restore func()) {
+	old := linkFile
+	linkFile = link
+	return func() { linkFile = old }
+}
+
+// WriteCopy leaves the file that a Compact which died would leave.
+func WriteCopy(t testing.TB, name, path string) {
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := openBolt(f, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(db.Update(func(tx *bolt.Tx) error { return claimCopy(tx, path) }), db.Close()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // EncodeRecord returns the key and the value under which the journal keeps a

@@ -102,7 +102,9 @@ func (s *Journal) Scan(ctx context.Context, q keystore.Query) iter.Seq2[keystore
 	return fetch(s.fetch).scan(ctx, q)
 }
 
-func (s *Journal) fetch(ctx context.Context, q keystore.Query, after *spot, n int) (batch []keystore.Record, last bool, err error) {
+func (s *Journal) fetch(
+	ctx context.Context, q keystore.Query, after *spot, n int,
+) (batch []keystore.Record, last bool, err error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, false, err
 	}
