@@ -231,7 +231,7 @@ func (b *batchCall) settleItem(h *head, res ItemResult) error {
 	}
 	h.settle(res.Fate, "")
 	h.Status, h.Attempts = res.Status, b.head.Attempts
-	h.SweepAge = sight.Age + b.client.opts.Keep
+	h.SweepAge = after(sight.Age, b.client.opts.Keep)
 	h.Untold = b.background && b.client.opts.Settled != nil
 	if res.Err != nil {
 		h.LastError = shortText(b.scrub(res.Err))
@@ -311,7 +311,7 @@ func (b *batchCall) expireItems(o outcome) outcome {
 	if err == nil {
 		err = b.finish(func(h *head) {
 			h.settle(FateNotDone, causeOf(ErrExpired))
-			h.SweepAge, h.LastError = sight.Age+b.client.opts.Keep, shortText(o.why)
+			h.SweepAge, h.LastError = after(sight.Age, b.client.opts.Keep), shortText(o.why)
 			h.Untold = b.client.opts.Settled != nil
 		})
 	}

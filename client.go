@@ -289,6 +289,23 @@ func (c *Client) usable() error {
 	return nil
 }
 
+// Compact gives the space back that removed entries leave in the client's keystore, if
+// that can do it, as the journal of [Open] can: see [BoltKeystore.Compact]. Else the
+// error is errors.ErrUnsupported. A journal that is mostly free is compacted by itself
+// when it is opened, if that takes less than a second.
+func (c *Client) Compact(ctx context.Context) error {
+	leave, err := c.enter()
+	defer leave()
+	if err != nil {
+		return fmt.Errorf("idem: Compact: %w", err)
+	}
+	store, ok := c.ks.(interface{ Compact(context.Context) error })
+	if !ok {
+		return fmt.Errorf("idem: Compact: %w", errors.ErrUnsupported)
+	}
+	return store.Compact(ctx)
+}
+
 // enter counts a call in, so that Close waits for it.
 func (c *Client) enter() (leave func(), closed error) {
 	if err := c.usable(); err != nil {

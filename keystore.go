@@ -56,8 +56,13 @@ type BoltKeystore struct{ journal *store.Journal }
 //
 // If another process, or this one, has it open, the error is [ErrLocked] and
 // names the process where the system tells. If the file is damaged or is no
-// journal, it is [ErrCorrupt], and the file stays as it is. Otherwise it is the
+// journal, it is [ErrCorrupt], and the file stays as it is. An empty path is
+// [ErrInvalid]. A file with more than one name (hard link) is refused; symbolic links
+// are followed, also to where the journal is to be made. Otherwise the error is the
 // system's.
+//
+// After a clean close an open reads the file once, from end to end; after a crash it
+// compares every record with its indexes, which takes some seconds for a million.
 func OpenKeystore(path string, opts *KeystoreOptions) (*BoltKeystore, error) {
 	options, err := opts.withDefaults()
 	if err != nil {
@@ -73,10 +78,13 @@ func OpenKeystore(path string, opts *KeystoreOptions) (*BoltKeystore, error) {
 // Path returns the absolute path of the journal's file, with links followed.
 func (s *BoltKeystore) Path() string { return s.journal.Path() }
 
-// Compact gives the space back that removed records leave: the file itself
-// never shrinks, it only gets reused. It needs as much room beside the journal
-// as the new file takes; without it the error is [ErrFull] and nothing changed.
-// Commits wait until it is done; all calls wait while it exchanges the files.
+// Compact gives the space back that removed records leave, with which every
+// commit takes longer: the file itself never shrinks while it is open, it only
+// gets reused. An open does it by itself where more than half of the file, and 16 MiB,
+// are free and it takes less than a second. It needs as much room beside the journal
+// as the new file takes; without it the error is [ErrFull] and nothing changed. The
+// new file has the owner and the mode of the old one. Commits wait until it is done,
+// as long as their contexts allow; all calls wait while it exchanges the files.
 //
 // Windows can't exchange a file that is open; there it returns
 // errors.ErrUnsupported.

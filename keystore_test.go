@@ -1,6 +1,7 @@
 package idem_test
 
 import (
+	"errors"
 	"path/filepath"
 	"testing"
 
@@ -42,4 +43,20 @@ func TestNegativeKeystoreOptionsAreInvalid(t *testing.T) {
 		require.Equal(t, field, invalid.Field)
 		require.ErrorIs(t, err, idem.ErrInvalid)
 	}
+}
+
+func TestAClientCompactsItsJournal(t *testing.T) {
+	path := journalPath(t)
+	c, err := idem.Open(path, nil)
+	require.NoError(t, err)
+	require.NoError(t, c.Compact(t.Context()))
+	require.NoError(t, c.Close())
+	require.ErrorIs(t, c.Compact(t.Context()), idem.ErrClosed)
+
+	ks := idem.NewMemoryKeystore()
+	defer ks.Close()
+	c, err = idem.New(ks, nil)
+	require.NoError(t, err)
+	defer c.Close()
+	require.ErrorIs(t, c.Compact(t.Context()), errors.ErrUnsupported)
 }

@@ -183,7 +183,7 @@ func (p *pass) fits(wait time.Duration) error {
 	if deadline, ok := p.ctx.Deadline(); ok && time.Until(deadline) <= wait {
 		return fmt.Errorf("idem: the next attempt is due after the caller's deadline: %w", context.DeadlineExceeded)
 	}
-	if limit := p.client.opts.Retry.maxElapsed(); time.Since(p.began)+wait > limit {
+	if limit := p.client.opts.Retry.maxElapsed(); wait > limit-time.Since(p.began) {
 		return fmt.Errorf("%w: the next attempt is due after %v", ErrExhausted, limit)
 	}
 	return nil

@@ -67,7 +67,7 @@ func (d *call) commitEnd(fate Fate, a *answer, cause string) error {
 	settle := func(body *answer) error {
 		return d.save(func(h *head) {
 			h.settle(fate, cause)
-			h.SweepAge = sight.Age + d.client.opts.keepFor(h)
+			h.SweepAge = after(sight.Age, d.client.opts.keepFor(h))
 			h.TooLarge = a != nil && body == nil
 			h.Untold = d.background && d.client.opts.Settled != nil
 			if a != nil {

@@ -99,6 +99,14 @@ func (s *sweeper) sweep(ctx context.Context, age time.Duration) {
 	}
 }
 
+// after is an age later by some time, at most Forever, which never comes.
+func after(age, wait time.Duration) time.Duration {
+	if wait > Forever-age {
+		return Forever
+	}
+	return age + wait
+}
+
 func (s *sweeper) sweepOne(rec keystore.Record, age time.Duration) (keystore.Change, bool) {
 	h, err := s.entries.openHead(rec)
 	if err != nil {
@@ -107,7 +115,7 @@ func (s *sweeper) sweepOne(rec keystore.Record, age time.Duration) (keystore.Cha
 	if h.Trimmed || !h.mayBeAskedFor() {
 		return s.entries.remove(h, rec.Rev), true
 	}
-	change, err := s.entries.replace(h.tombstone(age+tombstoneKeep), rec.Rev, nil)
+	change, err := s.entries.replace(h.tombstone(after(age, tombstoneKeep)), rec.Rev, nil)
 	change.Record.Request, change.Record.Response = []byte{}, []byte{}
 	return change, err == nil
 }

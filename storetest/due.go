@@ -72,13 +72,14 @@ func testDueMoves(h *harness) {
 }
 
 func testAllScopes(h *harness) {
-	h.commit(due("b", "1", 1), due("", "2", 2), due("a\x00", "3", 3), due("b", "4", 4), due("a", "4", 4), due("a", "5", 5))
+	h.commit(due("b", "1", 1), due("", "2", 2), due("a\x00", "3", 3),
+		due("b", "4", 4), due("a", "4", 4), due("a", "5", 5))
 	settled := create("c", "settled")
 	settled.Record.Lane = keystore.LaneSettled
 	h.commit(settled)
 	h.wantKeys(h.scan(keystore.Query{AllScopes: true, Lane: keystore.LaneOpen}), "5", "4", "4", "3", "2", "1")
-	h.wantKeys(h.scan(keystore.Query{AllScopes: true, Scope: "a", Lane: keystore.LaneOpen, Until: base.Add(-4 * time.Second)}),
-		"5", "4", "4")
+	early := keystore.Query{AllScopes: true, Scope: "a", Lane: keystore.LaneOpen, Until: base.Add(-4 * time.Second)}
+	h.wantKeys(h.scan(early), "5", "4", "4")
 	q := dueBy("", 4)
 	q.AllScopes = true
 	var scopes []string

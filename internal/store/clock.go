@@ -1,6 +1,7 @@
 package store
 
 import (
+	"math"
 	"time"
 
 	"github.com/idem-go/idem/keystore"
@@ -18,6 +19,11 @@ type clock struct {
 	mark  time.Time     // the highest clock since the last setback
 	epoch uint64        // how many setbacks there were
 	age   time.Duration // see Keystore.Clock
+
+	// last is the latest sighting, with its monotonic reading if it has one, and
+	// high how far the age is counted on the axis of the wall clock: a clock that
+	// swings is counted once.
+	last, high time.Time
 }
 
 // sight returns the clock after a sighting of now. A clock that lies at most
@@ -27,17 +33,42 @@ type clock struct {
 func (c clock) sight(now time.Time, tolerance time.Duration) clock {
 	// A monotonic reading would hide that the wall clock was set, or that the
 	// machine slept.
-	now = now.Round(0).UTC()
-	switch {
-	case !c.seen:
-		c.seen, c.mark = true, now
-	case now.After(c.mark):
-		c.age += min(now.Sub(c.mark), maxGap)
-		c.mark = now
-	case c.mark.Sub(now) > tolerance:
-		c.epoch++
-		c.mark = now
+	wall := now.Round(0).UTC()
+	if !c.seen {
+		c.seen, c.mark, c.last, c.high = true, wall, now, wall
+		return c
 	}
+	c.grow(now, wall)
+	switch {
+	case wall.After(c.mark):
+		c.mark = wall
+	case c.mark.Sub(wall) > tolerance:
+		c.epoch++
+		c.mark, c.last = wall, now
+	}
+	return c
+}
+
+// grow adds to the age what has passed since the last sighting, and what the clock was
+// set ahead by, beyond where it was before.
+func (c *clock) grow(now, wall time.Time) {
+	passed := max(now.Sub(c.last), 0)
+	if passed > 0 {
+		c.last = now
+	}
+	passed = min(passed, maxGap)
+	high := c.high.Add(passed)
+	if wall.After(high) {
+		passed += min(wall.Sub(high), maxGap-passed)
+		high = wall
+	}
+	c.high = high
+	c.age += min(passed, math.MaxInt64-c.age)
+}
+
+// saved is what of the clock is written down.
+func (c clock) saved() clock {
+	c.last = time.Time{}
 	return c
 }
 

@@ -3,6 +3,7 @@ package store_test
 import (
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -41,6 +42,38 @@ func TestTheClockKeepsItsHighestMarkAndItsAge(t *testing.T) {
 			require.True(t, mark.Equal(at(c.mark)), "mark %v", mark)
 		})
 	}
+}
+
+// A clock that swings makes nothing old: its first step counts, and then what passes.
+func TestASwingingClockIsCountedOnce(t *testing.T) {
+	path := journalPath(t)
+	ks := openJournal(t, path, nil)
+	now := time.Now() // with a monotonic reading
+	var last keystore.Sighting
+	for i := range 1000 {
+		now = now.Add(time.Second)
+		wall := time.Duration(i%2) * 6 * time.Minute
+		var err error
+		last, err = ks.Clock(t.Context(), stepped(t, now, wall), 5*time.Minute)
+		require.NoError(t, err)
+		if i%100 == 50 { // and its next life goes on
+			require.NoError(t, ks.Close())
+			ks = openJournal(t, path, nil)
+		}
+	}
+	require.Equal(t, uint64(499), last.Epoch)
+	require.Less(t, last.Age, 1000*time.Second+10*7*time.Minute)
+	require.Greater(t, last.Age, 900*time.Second)
+}
+
+// stepped moves a time's wall clock in whole seconds, but not its monotonic reading, as
+// setting the system's clock does and no function of package time.
+func stepped(t *testing.T, now time.Time, by time.Duration) time.Time {
+	moved := now
+	(*[3]uint64)(unsafe.Pointer(&moved))[0] += uint64(by/time.Second) << 30
+	require.Equal(t, by, moved.Round(0).Sub(now.Round(0)))
+	require.Zero(t, moved.Sub(now))
+	return moved
 }
 
 func TestTheClockIgnoresMonotonicReadings(t *testing.T) {

@@ -32,8 +32,10 @@ type member struct {
 
 // Commit implements [keystore.Keystore]. Without changes it writes down the clock.
 func (s *Journal) Commit(ctx context.Context, changes ...keystore.Change) error {
-	s.writes.RLock()
-	defer s.writes.RUnlock()
+	if err := s.writes.enter(ctx); err != nil {
+		return err
+	}
+	defer s.writes.leave()
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
@@ -144,6 +146,8 @@ func (s *Journal) transact(group []*member) error {
 	if err := s.inPlace(); err != nil {
 		return s.fail(err)
 	}
+	p := s.begin(group)
+	defer s.end(p)
 	err := guard(func() error {
 		tx, err := s.db.Begin(true)
 		if err != nil {
@@ -159,12 +163,15 @@ func (s *Journal) transact(group []*member) error {
 		}
 		return s.commit(tx, wrote)
 	})
-	var p *panicError
-	if errors.As(err, &p) {
-		return s.fail(err)
+	var panicked *panicError
+	if errors.As(err, &panicked) {
+		return uncertain(s.fail(err))
 	}
 	return err
 }
+
+// uncertain says that nobody knows what became of a commit.
+func uncertain(err error) error { return fmt.Errorf("%w: %w", keystore.ErrUncertain, err) }
 
 // inPlace tells whether the path still names the file that is open. What is
 // written to one that was removed, or moved away for another, is durable where
@@ -291,11 +298,11 @@ func (s *Journal) nearlyFull(tx *bolt.Tx) bool {
 // if nothing did.
 func (s *Journal) commit(tx *bolt.Tx, wrote bool) error {
 	s.stateMu.Lock()
-	now, saved := s.clock, s.savedClock
+	now, saved := s.clock.saved(), s.savedClock
 	s.stateMu.Unlock()
 	if now != saved {
 		wrote = true
-		if err := tx.Bucket(bucketMeta).Put(keyClock, encodeClock(keyClock, now)); err != nil {
+		if err := writeClock(tx.Bucket(bucketMeta), now); err != nil {
 			return err
 		}
 	}
@@ -312,21 +319,32 @@ func (s *Journal) commit(tx *bolt.Tx, wrote bool) error {
 	return nil
 }
 
+// writeClock stores the clock.
+func writeClock(meta *bolt.Bucket, c clock) error {
+	if err := meta.Put(keyClock, encodeClock(keyClock, c)); err != nil {
+		return err
+	}
+	if !c.high.After(c.mark) {
+		return meta.Delete(keyHigh)
+	}
+	return meta.Put(keyHigh, encodeHigh(keyHigh, c))
+}
+
 // judge tells an error that means no room, and has changed nothing, from one
 // after which nobody knows what is on the disk.
 func (s *Journal) judge(err error, id uint64) error {
 	if !noRoom(err) {
-		return s.fail(err)
+		return uncertain(s.fail(err))
 	}
 	// bbolt writes a commit's meta page last and after a sync of the others.
 	// As long as that of the commit before is the newest, this one isn't there
 	// and can't come into being.
 	info, statErr := s.file.Stat()
 	if statErr != nil {
-		return s.fail(err)
+		return uncertain(s.fail(err))
 	}
 	if meta, metaErr := pagecheck.NewestMeta(s.file, info.Size()); metaErr != nil || meta.Txid >= id {
-		return s.fail(err)
+		return uncertain(s.fail(err))
 	}
 	return fmt.Errorf("%w: %s: %v", keystore.ErrFull, s.path, err)
 }

@@ -9,18 +9,24 @@ import (
 )
 
 // readContent finds out whether this is a journal that this program can read,
-// and whether every record is in the indexes and nothing else is: with a name
+// and, if asked to compare, whether every record is in the indexes and nothing else is: with a name
 // missing there, its intent would be sent a second time. It returns the clock
 // that earlier lives of the store have left.
-func readContent(db *bolt.DB) (c clock, err error) {
+func readContent(db *bolt.DB, compare bool) (c clock, err error) {
 	err = guard(func() error {
 		return db.View(func(tx *bolt.Tx) (err error) {
 			meta := tx.Bucket(bucketMeta)
 			if err := checkFormat(keyFormat, meta.Get(keyFormat)); err != nil {
 				return err
 			}
-			if c, err = decodeClock(keyClock, meta.Get(keyClock)); err != nil {
+			if c, err = decodeClock(keyClock, meta.Get(keyClock)); err == nil {
+				c, err = decodeHigh(c, keyHigh, meta.Get(keyHigh))
+			}
+			if err != nil {
 				return err
+			}
+			if !compare {
+				return nil
 			}
 			return checkIndexes(tx)
 		})

@@ -27,6 +27,17 @@ func (s *Journal) SlowCommits(f func()) {
 	}
 }
 
+// HoldSync calls f when the next commit can be read, but isn't synced yet, as far as
+// anybody knows.
+func (s *Journal) HoldSync(f func()) {
+	s.ops.commit = func(tx *bolt.Tx) error {
+		s.ops.commit = (*bolt.Tx).Commit
+		err := tx.Commit()
+		f()
+		return err
+	}
+}
+
 // FailSyncDir lets every later sync of the directory fail.
 func (s *Journal) FailSyncDir(err error) {
 	s.ops.syncDir = func(string) error { return err }

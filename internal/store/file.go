@@ -1,12 +1,14 @@
 package store
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/idem-go/idem/internal/store/filelock"
@@ -32,6 +34,7 @@ var (
 
 	keyFormat = []byte("format")
 	keyClock  = []byte("clock")
+	keyHigh   = []byte("clock high")
 )
 
 // lockPause is how long to wait between two tries to lock the file.
@@ -46,6 +49,10 @@ func openJournal(path string, opts Options) (*bolt.DB, *os.File, clock, error) {
 	}
 	info, err := f.Stat()
 	if err == nil {
+		err = makeDurable(f, info.Size())
+	}
+	clean := err == nil && closedClean(f)
+	if err == nil && !clean {
 		err = pagecheck.Check(f, info.Size(), firstBuckets...)
 	}
 	// Whoever created the file, or put a compacted one in its place, may have
@@ -57,13 +64,14 @@ func openJournal(path string, opts Options) (*bolt.DB, *os.File, clock, error) {
 		f.Close()
 		return nil, nil, clock{}, err
 	}
-	// Nobody but the holder of the lock compacts, so this is left over.
-	os.Remove(compactPath(path))
+	// Nobody but the holder of the lock compacts, so what is there is left over. What
+	// can't be looked for stays.
+	_ = removeCopies(path)
 	db, err := openBolt(f, opts)
 	if err != nil {
 		return nil, nil, clock{}, err
 	}
-	c, err := readContent(db)
+	c, err := readContent(db, !clean)
 	if err == nil {
 		err = addDue(db)
 	}
@@ -71,6 +79,26 @@ func openJournal(path string, opts Options) (*bolt.DB, *os.File, clock, error) {
 		db.Close()
 	}
 	return db, f, c, err
+}
+
+// syncFile is what tests let fail.
+var syncFile = (*os.File).Sync
+
+// makeDurable lets what is read from now on survive a power cut. An earlier life may
+// have died between writing the page that makes its last commit count and the sync of
+// that, or seen the sync fail, after which the system takes the page for written. So
+// both such pages are written again, as they are, and synced.
+func makeDurable(f *os.File, size int64) error {
+	for _, page := range pagecheck.MetaPages(f, size) {
+		b := make([]byte, page.Size)
+		if _, err := f.ReadAt(b, page.Offset); err != nil {
+			return err
+		}
+		if _, err := f.WriteAt(b, page.Offset); err != nil {
+			return err
+		}
+	}
+	return syncFile(f)
 }
 
 // addDue makes the bucket that a journal of the first release lacks.
@@ -112,7 +140,17 @@ func openLocked(path string, wait time.Duration) (*os.File, error) {
 			return nil, err
 		}
 		named, err := os.Stat(path)
-		if err == nil && os.SameFile(mine, named) {
+		same := err == nil && os.SameFile(mine, named)
+		if same && names(mine) > 1 {
+			// Whoever makes a journal gives it a second name for a moment, and may
+			// have died before it took the first away.
+			removeTemps(path, mine)
+			if mine, err = f.Stat(); err == nil && names(mine) > 1 {
+				err = fmt.Errorf("%s has %d names (hard links), and Compact would make two journals of it",
+					path, names(mine))
+			}
+		}
+		if same && err == nil {
 			return f, nil
 		}
 		f.Close()
@@ -121,6 +159,23 @@ func openLocked(path string, wait time.Duration) (*os.File, error) {
 		}
 		if !time.Now().Before(end) {
 			return nil, fmt.Errorf("%w: %s is being replaced by another process", keystore.ErrLocked, path)
+		}
+	}
+}
+
+// tempName returns how the name of a journal that is being made begins and ends.
+func tempName(path string) (prefix, suffix string) { return "." + filepath.Base(path) + ".", ".new" }
+
+// removeTemps takes away the names under which a journal was made.
+func removeTemps(path string, journal os.FileInfo) {
+	prefix, suffix := tempName(path)
+	list, _ := os.ReadDir(filepath.Dir(path)) // what can't be listed stays
+	for _, entry := range list {
+		if !strings.HasPrefix(entry.Name(), prefix) || !strings.HasSuffix(entry.Name(), suffix) {
+			continue
+		}
+		if info, err := entry.Info(); err == nil && os.SameFile(info, journal) {
+			os.Remove(filepath.Join(filepath.Dir(path), entry.Name()))
 		}
 	}
 }
@@ -174,7 +229,11 @@ func lockedError(path string, pid int) error {
 // A link, unlike a rename, never replaces one that another process has made,
 // and perhaps locked, in the meantime.
 func createJournal(path string) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.new")
+	prefix, suffix := tempName(path)
+	f, err := os.CreateTemp(filepath.Dir(path), prefix+"*"+suffix)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("the directory %s doesn't exist: %w", filepath.Dir(path), fs.ErrNotExist)
+	}
 	if err != nil {
 		return err
 	}
@@ -187,10 +246,70 @@ func createJournal(path string) error {
 	if err := errors.Join(db.Update(initJournal), db.Close()); err != nil {
 		return err
 	}
-	if err := os.Link(temp, path); err != nil && !errors.Is(err, fs.ErrExist) {
+	err = linkFile(temp, path)
+	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, fs.ErrPermission) {
+		err = renameAlone(temp, path)
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return filelock.SyncDir(filepath.Dir(path))
+}
+
+// linkFile is what tests let fail.
+var linkFile = os.Link
+
+// renameAlone puts a file in place where the file system has no hard links. The
+// directory's lock keeps out whoever does the same.
+func renameAlone(temp, path string) error {
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close() // and with it the lock
+	for ok := false; !ok; {
+		if ok, err = filelock.Try(dir); err != nil {
+			return err
+		}
+		if !ok {
+			time.Sleep(lockPause)
+		}
+	}
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return cmp.Or(err, fs.ErrExist)
+	}
+	return os.Rename(temp, path)
+}
+
+// resolve returns the absolute path of a journal, with links followed: a relative one
+// would change its meaning with the working directory, and a link would be replaced when
+// the journal is compacted. A link to what doesn't exist yet is where it will be made.
+func resolve(path string) (string, error) {
+	if path == "" {
+		return "", invalid("path", "must not be empty")
+	}
+	full, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	for range 40 { // as many as the system follows
+		if target, err := filepath.EvalSymlinks(full); err == nil {
+			return target, nil
+		}
+		target, err := os.Readlink(full)
+		if err != nil {
+			dir, err := filepath.EvalSymlinks(filepath.Dir(full))
+			if err != nil {
+				return full, nil // the open says what is wrong
+			}
+			return filepath.Join(dir, filepath.Base(full)), nil
+		}
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(filepath.Dir(full), target)
+		}
+		full = target
+	}
+	return full, nil
 }
 
 // initJournal makes the buckets and what stands in them from the first day, so
@@ -250,6 +369,14 @@ func openBolt(f *os.File, opts Options) (db *bolt.DB, err error) {
 //	array              0.82 ms  0.2 ms      0.94 ms  1.9 ms
 //	hashmap            1.45 ms  0.8 ms      1.92 ms  2.9 ms
 //	array, not synced  0.73 ms   34 ms      0.57 ms  8.5 ms
+//
+// A journal of a million records in 1 GiB, of which 90 % are removed here and there
+// (median, worst of 200; ext4 on another disk):
+//
+//	                   none removed        90 % removed, 230,000 pages free
+//	array              0.41 ms   0.7 ms    2.1 ms   10.6 ms
+//	hashmap            0.53 ms   1.7 ms    3.3 ms    8.7 ms
+//	compacted at open                      0.36 ms   1.1 ms, the open takes 0.8 s
 //
 // Without a synced list bbolt finds the free pages again after each commit that
 // fails, a full disk's for one, in a goroutine whose panic nobody can recover.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -32,10 +31,10 @@ type Journal struct {
 	claims  claims
 	ops     boltOps
 
-	// Every call holds both locks for reading, in this order, or the second
-	// alone if it doesn't write. Compact stops the writers while it copies and
-	// all while it exchanges the files; Close stops all.
-	writes sync.RWMutex
+	// Every call is inside both, in this order, or the second alone if it doesn't
+	// write. Compact stops the writers while it copies and all while it exchanges
+	// the files; Close stops all.
+	writes turnstile
 	gate   sync.RWMutex
 	closed bool     // guarded by gate
 	db     *bolt.DB // guarded by gate
@@ -46,10 +45,11 @@ type Journal struct {
 	leading bool      // guarded by queueMu: somebody commits, or was told to
 
 	stateMu    sync.Mutex
-	clock      clock // guarded by stateMu
-	savedClock clock // guarded by stateMu: as the file has it
-	failed     error // guarded by stateMu: why there are no more writes
-	dead       bool  // guarded by stateMu: bbolt panicked, and may hold its locks
+	clock      clock    // guarded by stateMu
+	savedClock clock    // guarded by stateMu: as the file has it
+	failed     error    // guarded by stateMu: why there are no more writes
+	dead       bool     // guarded by stateMu: bbolt panicked, and may hold its locks
+	pending    *pending // guarded by stateMu: on its way to the disk, or failed on it
 }
 
 var _ keystore.Keystore = (*Journal)(nil)
@@ -66,12 +66,9 @@ type boltOps struct {
 func Open(path string, options Options) (*Journal, error) {
 	// A relative path would change its meaning with the working directory,
 	// and a link would be replaced when the journal is compacted.
-	full, err := filepath.Abs(path)
+	full, err := resolve(path)
 	if err != nil {
-		return nil, fmt.Errorf("idem: open journal %s: %w", path, err)
-	}
-	if target, err := filepath.EvalSymlinks(full); err == nil {
-		full = target
+		return nil, openError(path, err)
 	}
 
 	s := &Journal{path: full, options: options, ops: boltOps{(*bolt.Tx).Commit, filelock.SyncDir}}
@@ -79,7 +76,10 @@ func Open(path string, options Options) (*Journal, error) {
 	if err != nil {
 		return nil, openError(path, err)
 	}
-	s.savedClock = s.clock
+	s.savedClock = s.clock.saved()
+	if err := s.compactAtOpen(); err != nil {
+		return nil, openError(path, errors.Join(err, s.Close()))
+	}
 	return s, nil
 }
 
@@ -201,8 +201,8 @@ func (s *Journal) Clock(ctx context.Context, now time.Time, tolerance time.Durat
 func (s *Journal) Close() error {
 	s.claims.close()
 	s.saveClock()
-	s.writes.Lock()
-	defer s.writes.Unlock()
+	_ = s.writes.lock(context.Background()) // which has no end
+	defer s.writes.unlock()
 	s.gate.Lock()
 	defer s.gate.Unlock()
 	if s.closed {
@@ -214,8 +214,13 @@ func (s *Journal) Close() error {
 	s.stateMu.Unlock()
 	if dead {
 		// bbolt may have died with its locks held, and its Close would wait
-		// for them for ever. The memory map stays until the process ends.
-		return s.file.Close()
+		// for them for ever. The memory map stays until the process ends, and
+		// with it the file's lock, unless that is given back first.
+		return errors.Join(filelock.Unlock(s.file), s.file.Close())
+	}
+	if s.failure() == nil {
+		// Without the note the next open takes longer.
+		_ = guard(func() error { return noteClean(s.file) })
 	}
 	return guard(s.db.Close)
 }

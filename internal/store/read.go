@@ -34,6 +34,9 @@ func (s *Journal) Read(ctx context.Context, refs ...keystore.Ref) ([]keystore.Re
 	if err == nil && absent {
 		err = s.failure()
 	}
+	if err == nil {
+		err = s.settled(ctx, found...)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +102,9 @@ func (s *Journal) Scan(ctx context.Context, q keystore.Query) iter.Seq2[keystore
 	return fetch(s.fetch).scan(ctx, q)
 }
 
-func (s *Journal) fetch(ctx context.Context, q keystore.Query, after *spot, n int) (batch []keystore.Record, last bool, err error) {
+func (s *Journal) fetch(
+	ctx context.Context, q keystore.Query, after *spot, n int,
+) (batch []keystore.Record, last bool, err error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, false, err
 	}
@@ -112,6 +117,9 @@ func (s *Journal) fetch(ctx context.Context, q keystore.Query, after *spot, n in
 		}
 		return nil
 	})
+	if unknown := s.settled(ctx, batch...); unknown != nil {
+		return nil, false, unknown
+	}
 	// A scan that comes to its end says that there is nothing else, which
 	// can't be known after a failed commit.
 	if err == nil && last {

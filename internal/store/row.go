@@ -16,6 +16,7 @@ import (
 //	bucket     key                               value
 //	meta       "format"                          seal, "idem journal", version (8)
 //	meta       "clock"                           seal, seen (1), mark (12), epoch (8), age (8)
+//	meta       "clock high"                      seal, high (12); absent if it is the mark
 //	records    scope, key                        seal, rev (8), lane (1), order (12), has (1), name, head
 //	                                             version 2: has (1) is followed by due (12)
 //	names      scope, name                       seal, key
@@ -234,12 +235,37 @@ func decodeClock(key, value []byte) (clock, error) {
 	if err != nil {
 		return clock{}, fmt.Errorf("clock: %w", err)
 	}
+	mark := readTime(b[1:])
 	return clock{
 		seen:  b[0] != 0,
-		mark:  readTime(b[1:]),
+		mark:  mark,
 		epoch: binary.BigEndian.Uint64(b[13:]),
 		age:   time.Duration(binary.BigEndian.Uint64(b[21:])),
+		last:  mark,
+		high:  mark,
 	}, nil
+}
+
+// encodeHigh returns the value of how far a clock's age is counted.
+func encodeHigh(key []byte, c clock) []byte { return sealValue(key, appendTime(nil, c.high)) }
+
+// decodeHigh undoes encodeHigh. Without the value, which the first release didn't write
+// and doesn't keep up, it is the mark.
+func decodeHigh(c clock, key, value []byte) (clock, error) {
+	if value == nil {
+		return c, nil
+	}
+	b, err := openValue(key, value)
+	if err == nil && len(b) != orderSize {
+		err = fmt.Errorf("%w: %d bytes", keystore.ErrCorrupt, len(b))
+	}
+	if err != nil {
+		return clock{}, fmt.Errorf("clock: %w", err)
+	}
+	if high := readTime(b); high.After(c.high) {
+		c.high = high
+	}
+	return c, nil
 }
 
 // encodeFormat returns the value that says what the file is.

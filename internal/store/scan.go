@@ -131,7 +131,9 @@ func checkQuery(q keystore.Query) error {
 
 // fetch returns at most n of a query's records, behind a spot, in one short look at the
 // store; last tells that there are no more.
-type fetch func(ctx context.Context, q keystore.Query, after *spot, n int) (batch []keystore.Record, last bool, err error)
+type fetch func(
+	ctx context.Context, q keystore.Query, after *spot, n int,
+) (batch []keystore.Record, last bool, err error)
 
 // scan is [keystore.Keystore.Scan] over batches.
 func (f fetch) scan(ctx context.Context, q keystore.Query) iter.Seq2[keystore.Record, error] {

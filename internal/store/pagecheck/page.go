@@ -84,6 +84,22 @@ func NewestMeta(file io.ReaderAt, size int64) (Meta, error) {
 	return Meta{}, errors.Join(firstErr, secondErr)
 }
 
+// Span is a part of a file.
+type Span struct{ Offset, Size int64 }
+
+// MetaPages returns where the meta pages stand, as far as the file has any.
+func MetaPages(file io.ReaderAt, size int64) []Span {
+	meta, err := NewestMeta(file, size)
+	if err != nil || size < 2*int64(meta.pageSize) {
+		return nil
+	}
+	n := int64(meta.pageSize)
+	return []Span{{0, n}, {n, n}}
+}
+
+// End is where the pages in use end, in bytes.
+func (m Meta) End() int64 { return int64(m.high * m.pageSize) }
+
 // supersedes tells whether a sound page holds all that was ever acknowledged,
 // though the other page has a wrong checksum.
 //
