@@ -56,23 +56,9 @@ var seeds = []seed{
 	{"joined by key", "NotDone to one who joined by its key, and it happened", "joined-by-key"},
 }
 
-// openSeeds are programs that break a rule today. A change that mends one moves it to
-// seeds.
-var openSeeds = []seed{}
-
 // What once broke a rule doesn't any more, nor do three hundred programs like it.
 func TestNamedSeedsBreakNoRule(t *testing.T) {
 	for _, s := range seeds {
-		t.Run(s.row, func(t *testing.T) { s.play(t) })
-	}
-}
-
-// TestOpenSeeds runs with IDEM_OPEN_SEEDS=1 only, and shows which seeds are still open.
-func TestOpenSeeds(t *testing.T) {
-	if os.Getenv("IDEM_OPEN_SEEDS") == "" {
-		t.Skip("IDEM_OPEN_SEEDS=1 plays the programs that break a rule today")
-	}
-	for _, s := range openSeeds {
 		t.Run(s.row, func(t *testing.T) { s.play(t) })
 	}
 }
