@@ -54,6 +54,10 @@ var seeds = []seed{
 	{"H13", "taken by the queue, and another payload was delivered", "h13"},
 	{"H13, Done", "Done, and another payload happened (%v)", "h13-done"},
 	{"joined by key", "NotDone to one who joined by its key, and it happened", "joined-by-key"},
+	{"joined by key, and began anew", "NotDone to one who joined by its key, and it happened", "joined-an-end"},
+	{"waited for another payload", "Done, and another payload happened (%v)", "an-answer-to-another-payload"},
+	{"expired while the queue gave it more time", "taken by the queue, and lost", "more-time"},
+	{"in doubt, then Done", "fate went down: %v after Done (%v)", "done-in-doubt"},
 }
 
 // What once broke a rule doesn't any more, nor do three hundred programs like it.
