@@ -64,20 +64,20 @@ type store struct {
 	w *world
 
 	mu     sync.Mutex
-	now    table           // guarded by mu
-	synced *table          // guarded by mu: what a power cut brings back; nil: all of it
-	unsure map[slot]bool   // guarded by mu: records of a commit whose sync failed
-	lines  map[slot]*line  // guarded by mu: who holds and awaits each claim
-	held   map[string]bool // guarded by mu: the tokens of the claims that are held
-	rights int             // guarded by mu: claims asked for so far
-	mark   time.Time       // guarded by mu: the highest clock seen
-	epoch  uint64          // guarded by mu: how often the clock was set back
-	age    time.Duration   // guarded by mu
+	now    table            // guarded by mu
+	synced *table           // guarded by mu: what a power cut brings back; nil: all of it
+	unsure [2]map[slot]bool // guarded by mu: keys and names of a commit whose sync failed
+	lines  map[slot]*line   // guarded by mu: who holds and awaits each claim
+	held   map[string]bool  // guarded by mu: the tokens of the claims that are held
+	rights int              // guarded by mu: claims asked for so far
+	mark   time.Time        // guarded by mu: the highest clock seen
+	epoch  uint64           // guarded by mu: how often the clock was set back
+	age    time.Duration    // guarded by mu
 }
 
 func newStore(w *world) *store {
 	empty := table{map[slot]record{}, map[slot]string{}}
-	return &store{w: w, now: empty, unsure: map[slot]bool{}, lines: map[slot]*line{}, held: map[string]bool{}}
+	return &store{w: w, now: empty, unsure: [2]map[slot]bool{{}, {}}, lines: map[slot]*line{}, held: map[string]bool{}}
 }
 
 // handle is one process's access to the store.
@@ -162,13 +162,23 @@ func (h *handle) apply(o *opState, fault string, changes []change) error {
 		h.synced = &was
 	}
 	for _, c := range changes {
-		h.unsure[slot{c.Record.Scope, c.Record.Key}] = fault == "unsynced"
+		if fault == "unsynced" {
+			h.doubt(was, c.Record)
+		}
 		h.w.committed(o, h.proc, c)
 	}
 	if fault != "" {
 		return errStore
 	}
 	return nil
+}
+
+// doubt marks what a commit leaves open: the record, and the names that it had and has.
+func (s *store) doubt(was table, r record) {
+	at := slot{r.Scope, r.Key}
+	s.unsure[0][at] = true
+	s.unsure[1][slot{r.Scope, r.Name}] = true
+	s.unsure[1][slot{r.Scope, was.rows[at].Name}] = true
 }
 
 // apply makes a change, or none.
@@ -229,7 +239,7 @@ func (h *handle) Read(ctx context.Context, refs ...ref) ([]record, error) {
 	if h.w.draw(o, h.w.prog.ReadFails) {
 		list, err = nil, errStore
 	}
-	o.looked(slices.ContainsFunc(list, record.Found), false)
+	o.read(slices.ContainsFunc(list, record.Found))
 	h.w.logf("%v read %s: %v", o, spellRead(refs, list), err)
 	if back := h.trip(o); back != nil {
 		return nil, back
@@ -242,10 +252,12 @@ func (h *handle) read(refs []ref) ([]record, error) {
 	defer h.mu.Unlock()
 	list := make([]record, len(refs))
 	for i, at := range refs {
+		unsure := at.Key == "" && h.unsure[1][slot{at.Scope, at.Name}]
 		if at.Key == "" {
 			at.Key = h.now.names[slot{at.Scope, at.Name}]
 		}
-		if h.unsure[slot{at.Scope, at.Key}] && !h.w.prog.Lying {
+		unsure = unsure || h.unsure[0][slot{at.Scope, at.Key}]
+		if unsure && !h.w.prog.Lying {
 			return nil, errStore
 		}
 		if r, found := h.now.rows[slot{at.Scope, at.Key}]; found {
@@ -327,7 +339,7 @@ func (s *store) restart(cut bool) {
 		s.now = *s.synced
 	}
 	s.synced = nil
-	clear(s.unsure)
+	s.unsure = [2]map[slot]bool{{}, {}}
 }
 
 // spell is for the log.
