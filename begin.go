@@ -245,6 +245,9 @@ func (c *Client) goOn(in *intent, f held) (*call, outcome, error) {
 		defer d.release()
 		return nil, c.fail(in, f, err), nil
 	}
+	if doubtsOf(c.entries.doubt(in))[d.head.Key] == FateDone { // which the journal could not take
+		d.before.attempt, d.head.Fate = true, FateDone
+	}
 	if err := d.adopt(in); err != nil {
 		defer d.release()
 		return nil, d.storeFailed(err), nil

@@ -212,7 +212,10 @@ func (w *world) loop(o *opState) {
 			return
 		}
 		var e *idem.Error
-		if errors.As(h.err, &e) && h.fate == idem.FateUnknown {
+		switch {
+		case h.fate == idem.FateNotDone: // what the key stood for is over
+			key = ""
+		case errors.As(h.err, &e) && h.fate == idem.FateUnknown:
 			key = e.Key
 		}
 		time.Sleep(w.between(o, time.Millisecond, 30*time.Second))

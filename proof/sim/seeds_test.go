@@ -58,6 +58,7 @@ var seeds = []seed{
 	{"waited for another payload", "Done, and another payload happened (%v)", "an-answer-to-another-payload"},
 	{"expired while the queue gave it more time", "taken by the queue, and lost", "more-time"},
 	{"in doubt, then Done", "fate went down: %v after Done (%v)", "done-in-doubt"},
+	{"in doubt, Done, and continued by its key", "fate went down: %v after Done (%v)", "done-in-doubt-continued"},
 }
 
 // What once broke a rule doesn't any more, nor do three hundred programs like it.
