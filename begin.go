@@ -78,6 +78,9 @@ func (c *Client) create(in *intent, old *held) (*call, outcome, error) {
 	if old != nil {
 		d.head.Parent = old.head.Key
 	}
+	if in.ended {
+		d.before.attempt, d.head.DoubtAt = true, d.head.Created
+	}
 	if err := d.take(key, true); err != nil {
 		d.release()
 		return nil, c.waitedInVain(in, err), nil
@@ -109,6 +112,9 @@ func (c *Client) create(in *intent, old *held) (*call, outcome, error) {
 func (c *Client) waitedInVain(in *intent, err error) outcome {
 	f, findErr := c.entries.find(in)
 	if findErr == nil {
+		if other := in.mayHave(f.head); other != nil { // its fate isn't that of this request
+			err = fmt.Errorf("%w: %w", other, err)
+		}
 		return c.fail(in, f, err)
 	}
 	o := c.fail(in, held{}, err)
@@ -224,7 +230,7 @@ func (c *Client) keyIsFree(in *intent) (held, error) {
 // goOn continues an entry that is Pending or Ambiguous, when it is our turn.
 func (c *Client) goOn(in *intent, f held) (*call, outcome, error) {
 	d, now, err := c.hold(in.op, in.ctx, &head{Scope: f.head.Scope, Key: f.head.Key}, true)
-	in.seen = true
+	in.seen, in.ended = true, f.head.anonymous()
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return nil, outcome{}, errMoved
@@ -238,6 +244,9 @@ func (c *Client) goOn(in *intent, f held) (*call, outcome, error) {
 	if err := d.load(now); err != nil {
 		defer d.release()
 		return nil, c.fail(in, f, err), nil
+	}
+	if doubtsOf(c.entries.doubt(in))[d.head.Key] == FateDone { // which the journal could not take
+		d.before.attempt, d.head.Fate = true, FateDone
 	}
 	if err := d.adopt(in); err != nil {
 		defer d.release()

@@ -55,6 +55,15 @@ func clearDoubt(key Key) {
 	dropDoubt(key)
 }
 
+// raiseDoubt notes that what is in doubt was Done, where the journal could not take it.
+func raiseDoubt(key Key) {
+	doubts.mu.Lock()
+	defer doubts.mu.Unlock()
+	if d, there := doubts.byKey[key]; there {
+		doubts.of[d][key] = FateDone
+	}
+}
+
 // dropDoubt wants doubts.mu held.
 func dropDoubt(key Key) {
 	d, there := doubts.byKey[key]
@@ -106,6 +115,8 @@ func (s *entries) leaveDoubt(in *intent, key Key, o *outcome) {
 	case in.named():
 		if o.final {
 			clearDoubt(key)
+		} else if o.fate == FateDone {
+			raiseDoubt(key)
 		}
 	case !o.final && o.fate != FateNotDone:
 		setDoubt(s.doubt(in), key, o.fate)

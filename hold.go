@@ -79,11 +79,17 @@ func (o *hold) save(change func(*head), response *answer) error {
 		if errors.Is(err, ErrConflict) {
 			err = o.merge(h.Fate)
 		}
+		if err == nil && h.Cause == causeOf(ErrExpired) && !passed(o.head.Expires) {
+			err = errMoreTime
+		}
 		if err != nil {
 			return &storeError{err}
 		}
 	}
 }
+
+// errMoreTime means that an entry can't end as expired: the queue has taken it meanwhile.
+var errMoreTime = errors.New("idem: the entry has more time now")
 
 // merge takes over what somebody else made of the entry.
 func (o *hold) merge(fate Fate) error {

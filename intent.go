@@ -45,6 +45,7 @@ type intent struct {
 	stored  bool // WithStoredPayload
 	queued  bool
 	seen    bool   // an entry of it was there, though it may be gone by now
+	ended   bool   // that was an anonymous one, which goes with its end: Done, maybe
 	payload []byte // of Reserve
 
 	dialect Dialect

@@ -30,9 +30,12 @@ func (d *call) settle(v verdict) (o outcome, over bool) {
 // again.
 func (d *call) settleWith(fate Fate, a *answer, cause string) outcome {
 	d.head.Fate = fate
-	crash.At(crash.Answered)
 	err := d.commitEnd(fate, a, cause)
-	crash.At(crash.Settled)
+	return d.settled(fate, a, cause, err)
+}
+
+// settled is the outcome after the entry's end was committed, or wasn't.
+func (d *call) settled(fate Fate, a *answer, cause string, err error) outcome {
 	o := d.outcome(nil)
 	o.fate, o.answer = fate, a
 	switch {
@@ -50,6 +53,8 @@ func (d *call) settleWith(fate Fate, a *answer, cause string) outcome {
 }
 
 func (d *call) commitEnd(fate Fate, a *answer, cause string) error {
+	crash.At(crash.Answered)
+	defer crash.At(crash.Settled)
 	if d.forgettable() {
 		err := d.commit(d.entries.remove(d.head, d.rev))
 		if err == nil {
@@ -195,11 +200,21 @@ func (d *call) giveUp(why error) outcome {
 	case endWithdrawn:
 		return d.withdraw(o)
 	case endExpired:
-		return d.settleWith(FateNotDone, nil, causeOf(ErrExpired))
+		return d.expire(o)
 	case endStranded:
 		return d.ambiguous(d.strandedBy(why))
 	}
 	return d.leave(o)
+}
+
+// expire settles what was never processed in its time.
+func (d *call) expire(o outcome) outcome {
+	cause := causeOf(ErrExpired)
+	err := d.commitEnd(FateNotDone, nil, cause)
+	if errors.Is(err, errMoreTime) {
+		return d.leave(o)
+	}
+	return d.settled(FateNotDone, nil, cause, err)
 }
 
 // strandedBy is why a resend can't tell: the window, the expiry, or that there is no
@@ -313,7 +328,10 @@ func (d *call) ambiguous(why error, cause string) outcome {
 		h.LastError = h.Reason
 	})
 	o := d.outcome(d.explain(why))
-	if err != nil {
+	switch {
+	case errors.Is(err, errMoreTime):
+		return d.leave(o)
+	case err != nil:
 		return d.unsaved(o, err)
 	}
 	d.tracer.ended(d.parent, o.entry, o.why)

@@ -23,8 +23,8 @@ const root = "../.."
 
 var mutants = []mutant{
 	{"skip the sync", "internal/store/file.go", "OpenFile:     func(string", "NoSync: true, OpenFile: func(string", "TestAPowerCutLosesNothingThatWasSaid", false},
-	{"drop the window guard", "window.go", "	if !sight.Now.Before(end) {\n		return fmt.Errorf(\"%w: first sent", "	if false && !sight.Now.Before(end) {\n		return fmt.Errorf(\"%w: first sent", "TestNothingIsSentPastTheWindow", true},
-	{"mint a new key on resume", "call.go", "	d.live = d.live.Expecting(d.head.Withheld", "	_ = d.client.opts.Dialect.place(d.wire, NewKey())\n	d.live = d.live.Expecting(d.head.Withheld", "TestANameLeftPendingGoesOnUnderItsKey", true},
+	{"drop the window guard", "window.go", "	return o.head.FirstSent.Add(open), open != Forever", "	return o.head.FirstSent.Add(open), false", "TestNothingIsSentPastTheWindow", true},
+	{"mint a new key on resume", "call.go", "	d.expectCredentials()\n", "	_ = d.client.opts.Dialect.place(d.wire, NewKey())\n	d.expectCredentials()\n", "TestANameLeftPendingGoesOnUnderItsKey", true},
 	{"return the result before it is committed", "settle.go", "	err := d.commitEnd(fate, a, cause)", "	var err error", "TestASettledNameAnswersWithoutNetwork", true},
 	{"send before the first send is committed", "call.go", "	if err := d.save(func(h *head) { h.FirstSent, h.Epoch = sight.Now, sight.Epoch }, nil); err != nil {", "	if d.head.FirstSent, d.head.Epoch, err = sight.Now, sight.Epoch, nil; err != nil {", "TestResumeSendsNothingWhenTheFirstSendCantBeWritten", true},
 	{"drop the claim", "hold.go", "	claim, err := d.client.ks.Claim(d.ctx, scope, string(key), wait)", "	claim, err := d.client.ks.Claim(d.ctx, scope, string(NewKey()), wait)", "TestManyCallsOfOneNameAreOneEffectAndAllGetItsAnswer", true},
@@ -35,11 +35,11 @@ var mutants = []mutant{
 	{"clear the first send of what may have been processed", "settle.go", "		if !d.before.any() {\n			h.unsend()", "		if true {\n			h.unsend()", "TestFirstSentIsKeptOverPassesAndRestarts", true},
 	{"resend other bytes", "call.go", "	hop := *d.wire\n", "	hop := *d.wire\n	if d.tries > 0 {\n		hop.Body = append(append([]byte{}, hop.Body...), ' ')\n	}\n", "TestEveryAttemptSendsTheSameBytes", true},
 	{"keep part of a body", "read.go", "		a.cut = fmt.Errorf(\"%w: %w\", io.ErrUnexpectedEOF, p.scrub(err))", "		a.cut = nil", "TestABodyCutShortIsFetchedByReplay", false},
-	{"ignore that the payload differs", "intent.go", "	case !same && h.State != StateAbandoned:", "	case false:", "TestAMismatchIsToldBeforeAnyByteAndNamesTheHolder", true},
-	{"send what is in doubt", "doubt.go", "	for _, key := range doubtsOf(c.doubt(in)) {", "	for _, key := range doubtsOf(doubt{}) {", "TestALoopAroundAnAnonymousRequestNeverDoubles", true},
+	{"ignore that the payload differs", "intent.go", "	if !same && h.State != StateAbandoned {", "	if false && !same {", "TestAMismatchIsToldBeforeAnyByteAndNamesTheHolder", true},
+	{"send what is in doubt", "doubt.go", "	for key, was := range doubtsOf(s.doubt(in)) {", "	for key, was := range doubtsOf(doubt{}) {", "TestALoopAroundAnAnonymousRequestNeverDoubles", true},
 	{"ignore a clock that was set back", "window.go", "	if sight.Epoch != o.head.Epoch {", "	if false && sight.Epoch != o.head.Epoch {", "TestAClockSetBackClosesTheWindowsOfWhatWasSent", true},
-	{"ignore the expiry", "window.go", "!end.IsZero() && !wallClock().Before(end) {\n		return ErrExpired", "false && !end.IsZero() {\n		return ErrExpired", "TestNothingIsSentAfterTheExpiry", true},
-	{"believe a refusal at the door after a lost answer", "verdict.go", "(v.door || !v.replayed && !f.keyFirst)", "(!v.door && !v.replayed && !f.keyFirst)", "TestFaultsOverRealSocketsEndInTheTruth", true},
+	{"ignore the expiry", "window.go", "	if passed(o.expires()) {", "	if false && passed(o.expires()) {", "TestNothingIsSentAfterTheExpiry", true},
+	{"believe a refusal at the door after a lost answer", "verdict.go", "	case v.door:\n		return false\n	case v.replayed, f.quiet:", "	case v.door:\n		return true\n	case v.replayed, f.quiet:", "TestFaultsOverRealSocketsEndInTheTruth", true},
 }
 
 // The texts that are to be replaced stand where the table says.

@@ -1,10 +1,13 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // line is who holds a claim, and who waits for it.
@@ -15,16 +18,17 @@ type line struct {
 
 // right is one claim, held or awaited.
 type right struct {
-	h    *handle
-	o    *opState
-	id   string
-	turn chan error    // one result, so that a sender never blocks
-	lost chan struct{} // closed when another took it over
-	over bool          // guarded by store.mu
+	h     *handle
+	o     *opState
+	at    slot
+	token string
+	turn  chan error    // one result, so that a sender never blocks
+	lost  chan struct{} // closed when another took it over
+	over  bool          // guarded by store.mu
 }
 
 // Claim waits in line.
-func (h *handle) Claim(ctx context.Context, id string, wait bool) (claim, error) {
+func (h *handle) Claim(ctx context.Context, scope, id string, wait bool) (claim, error) {
 	o := opOf(ctx)
 	if err := h.trip(o); err != nil {
 		return nil, err
@@ -33,7 +37,7 @@ func (h *handle) Claim(ctx context.Context, id string, wait bool) (claim, error)
 		o.looked(false, true)
 		return nil, context.Cause(ctx)
 	}
-	r := &right{h: h, o: o, id: id, turn: make(chan error, 1), lost: make(chan struct{})}
+	r := &right{h: h, o: o, at: slot{scope, id}, turn: make(chan error, 1), lost: make(chan struct{})}
 	if !h.enter(r, wait) {
 		return nil, errConflict
 	}
@@ -47,7 +51,7 @@ func (h *handle) Claim(ctx context.Context, id string, wait bool) (claim, error)
 		}
 	}
 	o.looked(err == nil, err != nil)
-	h.w.logf("%v claim %q: %v", o, id, err)
+	h.w.logf("%v claim %q of %q: %s, %v", o, id, scope, r.token, err)
 	if err != nil {
 		return nil, err
 	}
@@ -58,17 +62,26 @@ func (h *handle) Claim(ctx context.Context, id string, wait bool) (claim, error)
 func (s *store) enter(r *right, wait bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := s.lines[r.id]
+	s.rights++
+	r.token = fmt.Sprintf("claim %d", s.rights)
+	l := s.lines[r.at]
 	switch {
 	case l == nil:
-		s.lines[r.id] = &line{holder: r}
-		r.turn <- nil
+		s.lines[r.at] = &line{}
+		s.grant(r)
 	case !wait:
 		return false
 	default:
 		l.waiters = append(l.waiters, r)
 	}
 	return true
+}
+
+// grant makes somebody the holder.
+func (s *store) grant(r *right) {
+	s.lines[r.at].holder = r
+	s.held[r.token] = true
+	r.turn <- nil
 }
 
 func (s *store) leave(r *right) bool {
@@ -79,7 +92,7 @@ func (s *store) leave(r *right) bool {
 
 // drop takes a waiter out of its line.
 func (s *store) drop(r *right) bool {
-	l := s.lines[r.id]
+	l := s.lines[r.at]
 	if l == nil {
 		return false
 	}
@@ -97,22 +110,26 @@ func (s *store) pass(r *right) {
 		return
 	}
 	r.over = true
-	l := s.lines[r.id]
+	delete(s.held, r.token)
+	l := s.lines[r.at]
 	if len(l.waiters) == 0 {
-		delete(s.lines, r.id)
+		delete(s.lines, r.at)
 		return
 	}
-	l.holder = l.waiters[0]
+	next := l.waiters[0]
 	l.waiters = slices.Delete(l.waiters, 0, 1)
-	l.holder.turn <- nil
+	s.grant(next)
 }
+
+// Token names the right. What its holder commits after the end of it is refused.
+func (r *right) Token() string { return r.token }
 
 // Contended tells whether somebody waits.
 func (r *right) Contended() bool {
 	s := r.h.store
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !r.over && len(s.lines[r.id].waiters) > 0
+	return !r.over && len(s.lines[r.at].waiters) > 0
 }
 
 // Lost is closed when a lease ends too early.
@@ -129,7 +146,7 @@ func (r *right) Release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !r.over {
-		s.w.logf("%v release %q", r.o, r.id)
+		s.w.logf("%v release %q", r.o, r.at.word)
 	}
 	s.pass(r)
 }
@@ -138,23 +155,30 @@ func (r *right) Release() {
 func (s *store) lose(n uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ids := slices.Sorted(maps.Keys(s.lines))
-	if len(ids) == 0 || !s.w.prog.Leases {
+	places := s.places()
+	if len(places) == 0 || !s.w.prog.Leases {
 		return
 	}
-	r := s.lines[ids[n%uint64(len(ids))]].holder
-	s.w.logf("lease of %v on %q is lost", r.o, r.id)
+	r := s.lines[places[n%uint64(len(places))]].holder
+	s.w.logf("lease of %v on %q is lost", r.o, r.at.word)
 	s.w.lostLease(r.o)
 	close(r.lost)
 	s.pass(r)
+}
+
+// places are those of all lines, in an order that doesn't change from run to run.
+func (s *store) places() []slot {
+	return slices.SortedFunc(maps.Keys(s.lines), func(a, b slot) int {
+		return cmp.Or(strings.Compare(a.scope, b.scope), strings.Compare(a.word, b.word))
+	})
 }
 
 // bury ends what a dead or closed process holds and awaits.
 func (s *store) bury(p *proc, why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, id := range slices.Sorted(maps.Keys(s.lines)) {
-		l := s.lines[id]
+	for _, at := range s.places() {
+		l := s.lines[at]
 		for _, r := range slices.Clone(l.waiters) {
 			if r.h.proc == p && s.drop(r) {
 				r.over = true

@@ -76,12 +76,7 @@ func (w *world) perform(o *opState) {
 	case "power":
 		w.power()
 	case "deploy":
-		account := w.prog.Account
-		if o.proc.account != "" {
-			account = ""
-		}
-		w.kill(o.proc)
-		w.replace(o.proc, account)
+		w.deploy(o)
 	case "lose":
 		w.store.lose(w.odd(o))
 	case "write":
@@ -105,6 +100,23 @@ func (w *world) replace(old *proc, account string) {
 	w.mu.Unlock()
 	if !gone {
 		w.birth(old.place, account)
+	}
+}
+
+// deploy changes the account of all processes, who must agree on it, or takes it back.
+func (w *world) deploy(o *opState) {
+	account := w.prog.Account
+	if o.proc.account != "" {
+		account = ""
+	}
+	w.mu.Lock()
+	procs := slices.Clone(w.procs)
+	w.mu.Unlock()
+	for _, q := range procs {
+		w.kill(q)
+	}
+	for _, q := range procs {
+		w.replace(q, account)
 	}
 }
 
@@ -200,7 +212,10 @@ func (w *world) loop(o *opState) {
 			return
 		}
 		var e *idem.Error
-		if errors.As(h.err, &e) && h.fate == idem.FateUnknown {
+		switch {
+		case h.fate == idem.FateNotDone: // what the key stood for is over
+			key = ""
+		case errors.As(h.err, &e) && h.fate == idem.FateUnknown:
 			key = e.Key
 		}
 		time.Sleep(w.between(o, time.Millisecond, 30*time.Second))

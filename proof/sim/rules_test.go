@@ -76,6 +76,7 @@ type hearing struct {
 	began, deadline time.Time
 	looked, ended   time.Time
 	waited          bool // in vain, for somebody else to release the claim
+	tardy           bool // the journal had nothing when it was first asked
 }
 
 // hear takes what Do returned.
@@ -159,6 +160,19 @@ func (w *world) rolledBack(older, newer *life) bool {
 	return older != nil && older.account != "" && newer.account == ""
 }
 
+// split tells a name that became two intents: it was made for an account, and once more
+// without one, after a deploy was taken back.
+func (in *intent) split() bool {
+	account := false
+	for _, l := range in.lives {
+		if account && l.account == "" {
+			return true
+		}
+		account = account || l.account != ""
+	}
+	return false
+}
+
 // watched tells whether the intent is still one: an SDK's key is remembered for the
 // window alone.
 func (w *world) watched(in *intent) bool {
@@ -195,7 +209,7 @@ func (w *world) heard(h hearing) {
 	}
 	h.ended = time.Now()
 	o.mu.Lock()
-	h.looked, h.waited = o.last, o.waited
+	h.looked, h.waited, h.tardy = o.last, o.waited, o.tardy
 	o.mu.Unlock()
 	durable := w.durable(o.in)
 	w.mu.Lock()
@@ -210,7 +224,7 @@ func (w *world) heard(h hearing) {
 		w.passed(h)
 		return
 	case "abandon":
-		in.dropped = in.dropped || h.err == nil
+		in.dropped = in.dropped || h.err == nil || ended(h.err) // it may have been written all the same
 		return
 	case "enqueue":
 		in.took = in.took || h.took && o.Expiry == 0
@@ -239,7 +253,7 @@ func (w *world) durable(in *intent) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, l := range in.lives {
-		if _, open := w.store.find(l.key); open && l.effects > 0 {
+		if _, open := w.store.find(l.key); open && l.effects > 0 && !in.split() {
 			return false
 		}
 	}
@@ -266,7 +280,7 @@ func (w *world) done(h hearing, durable bool) {
 // down is a caller that hears something else than others have heard before it asked.
 func (w *world) down(h hearing) {
 	in := h.o.in
-	if w.excused(h) {
+	if w.excused(h) || in.split() {
 		return
 	}
 	for _, was := range in.hearings {
@@ -318,85 +332,5 @@ func (w *world) toldHook(q *proc, e idem.Entry) {
 				w.brokenBy(in, "the hook heard Done, and nothing happened")
 			}
 		}
-	}
-}
-
-// journal holds an intent's entries against the ledger, when all is quiet.
-func (w *world) journal(q *proc, in *intent) {
-	told := false
-	for _, h := range in.hearings {
-		told = told || h.fate == idem.FateDone && !ended(h.err)
-	}
-	for _, l := range in.lives {
-		if in.key(l.key) != l {
-			continue
-		}
-		for _, c := range q.clients {
-			e, err := c.LookupKey(context.Background(), idem.Key(l.key))
-			switch {
-			case err == nil:
-				w.entry(in, l, e, told)
-			case !errors.Is(err, errNotFound):
-				w.breaks(in, "can't be looked up: %v", err)
-			}
-		}
-	}
-}
-
-func (w *world) entry(in *intent, l *life, e idem.Entry, told bool) {
-	switch settled := e.State == idem.StateSettled; {
-	case settled && e.Fate == idem.FateDone && in.effects == 0:
-		w.breaks(in, "settled as Done, and nothing happened")
-	case settled && e.Fate == idem.FateNotDone && l.effects > 0:
-		w.breaks(in, "%s", fmt.Sprintf("settled as NotDone by status %d, and it happened", e.Status))
-	case told && l.effects > 0 && e.Fate != idem.FateDone && w.watched(in):
-		w.breaks(in, "fate went down in the journal: %v after Done", e.Fate)
-	}
-}
-
-// atEnd are the rules that need the whole story.
-func (w *world) atEnd(in *intent) {
-	for _, h := range in.hearings {
-		if h.fate == idem.FateNotDone && w.refuted(in, h) {
-			w.breaks(in, "%s", "NotDone "+h.source()+", and it happened")
-			break
-		}
-	}
-	for _, l := range in.lives {
-		if l.denied && l.effects > 0 {
-			w.breaks(in, "the hook heard NotDone, and it happened")
-		}
-	}
-	w.queueEnd(in)
-}
-
-// refuted tells whether something that was there when the journal was asked had an effect,
-// then or later.
-func (w *world) refuted(in *intent, h hearing) bool {
-	if !w.watched(in) || w.asksWithout(in, h) {
-		return false
-	}
-	for _, l := range in.lives {
-		if l.effects > 0 && l.born.Before(h.looked) {
-			return true
-		}
-	}
-	return false
-}
-
-// queueEnd holds the queue to what it took.
-func (w *world) queueEnd(in *intent) {
-	for amount, took := range in.takes {
-		if took && in.refusals == 0 && in.amounts[1-amount] > 0 && in.amounts[amount] == 0 {
-			w.breaks(in, "taken by the queue, and another payload was delivered")
-		}
-	}
-	excused := in.effects > 0 || in.refusals > 0 || in.dropped
-	for _, l := range in.lives {
-		_, open := w.store.open(l.key)
-		excused = excused || open
-	}
-	if in.took && !excused {
-		w.breaks(in, "taken by the queue, and lost")
 	}
 }

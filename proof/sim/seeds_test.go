@@ -54,25 +54,16 @@ var seeds = []seed{
 	{"H13", "taken by the queue, and another payload was delivered", "h13"},
 	{"H13, Done", "Done, and another payload happened (%v)", "h13-done"},
 	{"joined by key", "NotDone to one who joined by its key, and it happened", "joined-by-key"},
+	{"joined by key, and began anew", "NotDone to one who joined by its key, and it happened", "joined-an-end"},
+	{"waited for another payload", "Done, and another payload happened (%v)", "an-answer-to-another-payload"},
+	{"expired while the queue gave it more time", "taken by the queue, and lost", "more-time"},
+	{"in doubt, then Done", "fate went down: %v after Done (%v)", "done-in-doubt"},
+	{"in doubt, Done, and continued by its key", "fate went down: %v after Done (%v)", "done-in-doubt-continued"},
 }
-
-// openSeeds are programs that break a rule today. A change that mends one moves it to
-// seeds.
-var openSeeds = []seed{}
 
 // What once broke a rule doesn't any more, nor do three hundred programs like it.
 func TestNamedSeedsBreakNoRule(t *testing.T) {
 	for _, s := range seeds {
-		t.Run(s.row, func(t *testing.T) { s.play(t) })
-	}
-}
-
-// TestOpenSeeds runs with IDEM_OPEN_SEEDS=1 only, and shows which seeds are still open.
-func TestOpenSeeds(t *testing.T) {
-	if os.Getenv("IDEM_OPEN_SEEDS") == "" {
-		t.Skip("IDEM_OPEN_SEEDS=1 plays the programs that break a rule today")
-	}
-	for _, s := range openSeeds {
 		t.Run(s.row, func(t *testing.T) { s.play(t) })
 	}
 }

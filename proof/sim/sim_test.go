@@ -16,11 +16,18 @@ import (
 
 // The simulated store is a proper one as long as it isn't told to fail.
 func TestTheSimulatedStoreConforms(t *testing.T) {
-	storetest.Suite{Open: func(testing.TB) idem.Keystore {
-		w := &world{}
-		w.calm.Store(true)
-		return &handle{store: newStore(w), proc: &proc{w: w, gone: make(chan struct{})}}
-	}}.Run(t)
+	open := func(s *store) idem.Keystore {
+		return &handle{store: s, proc: &proc{w: s.w, gone: make(chan struct{})}}
+	}
+	storetest.Suite{
+		Open: func(testing.TB) idem.Keystore {
+			w := &world{}
+			w.calm.Store(true)
+			return open(newStore(w))
+		},
+		Reopen: func(_ testing.TB, ks idem.Keystore) idem.Keystore { return open(ks.(*handle).store) },
+		Second: func(_ testing.TB, ks idem.Keystore) idem.Keystore { return open(ks.(*handle).store) },
+	}.Run(t)
 }
 
 func envInt(name string, otherwise int) int {
@@ -30,13 +37,9 @@ func envInt(name string, otherwise int) int {
 	return otherwise
 }
 
-// Random programs break no rule. As long as there are open seeds it runs with IDEM_STEPS
-// only. IDEM_SIM_KEEP_GOING=1 reports each rule once, with a program cut down to what
-// breaks it, and goes on; IDEM_SIM_THEME takes one theme.
+// Random programs break no rule. IDEM_SIM_KEEP_GOING=1 reports each rule once, with a
+// program cut down to what breaks it, and goes on; IDEM_SIM_THEME takes one theme.
 func TestRandomConcurrentProgramsBreakNoRule(t *testing.T) {
-	if len(openSeeds) > 0 && os.Getenv("IDEM_STEPS") == "" {
-		t.Skip("open seeds break rules today; IDEM_STEPS runs random programs all the same")
-	}
 	steps, seed := envInt("IDEM_STEPS", 20_000), uint64(envInt("IDEM_SEED", 1))
 	only, goOn := os.Getenv("IDEM_SIM_THEME"), os.Getenv("IDEM_SIM_KEEP_GOING") != ""
 	began, done, programs := time.Now(), 0, 0

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -39,6 +38,7 @@ var (
 	errNotFound = idem.ErrNotFound
 	errClosed   = idem.ErrClosed
 	errInvalid  = idem.ErrInvalid
+	errLost     = idem.ErrClaimLost
 )
 
 // errStore is a failure of the simulated store, errDead what a process meets that
@@ -66,8 +66,10 @@ type store struct {
 	mu     sync.Mutex
 	now    table            // guarded by mu
 	synced *table           // guarded by mu: what a power cut brings back; nil: all of it
-	unsure map[slot]bool    // guarded by mu: records of a commit whose sync failed
-	lines  map[string]*line // guarded by mu: who holds and awaits each claim
+	unsure [2]map[slot]bool // guarded by mu: keys and names of a commit whose sync failed
+	lines  map[slot]*line   // guarded by mu: who holds and awaits each claim
+	held   map[string]bool  // guarded by mu: the tokens of the claims that are held
+	rights int              // guarded by mu: claims asked for so far
 	mark   time.Time        // guarded by mu: the highest clock seen
 	epoch  uint64           // guarded by mu: how often the clock was set back
 	age    time.Duration    // guarded by mu
@@ -75,7 +77,7 @@ type store struct {
 
 func newStore(w *world) *store {
 	empty := table{map[slot]record{}, map[slot]string{}}
-	return &store{w: w, now: empty, unsure: map[slot]bool{}, lines: map[string]*line{}}
+	return &store{w: w, now: empty, unsure: [2]map[slot]bool{{}, {}}, lines: map[slot]*line{}, held: map[string]bool{}}
 }
 
 // handle is one process's access to the store.
@@ -111,10 +113,8 @@ func (h *handle) Commit(ctx context.Context, changes ...change) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	for _, c := range changes {
-		if c.Record.Key == "" || c.Op < opCreate || c.Op > opRemove {
-			return errInvalid
-		}
+	if slices.ContainsFunc(changes, senseless) {
+		return errInvalid
 	}
 	fault := h.w.commitFault(o)
 	err := h.apply(o, fault, changes)
@@ -125,11 +125,28 @@ func (h *handle) Commit(ctx context.Context, changes ...change) error {
 	return err
 }
 
+// senseless tells a change that no state of the store could make right.
+func senseless(c change) bool {
+	r := c.Record
+	if r.Key == "" || r.Rev == 0 || c.Op < opCreate || c.Op > opRemove {
+		return true
+	}
+	return c.Op != opRemove && (r.Lane == 0 || timeless(r.Order) || timeless(r.Due))
+}
+
+// timeless tells a time that no record may have.
+func timeless(t time.Time) bool { return t.UTC().Year() < 1 || t.UTC().Year() > 9999 }
+
 func (h *handle) apply(o *opState, fault string, changes []change) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.synced != nil || fault == "fails" {
 		return errStore
+	}
+	for _, c := range changes {
+		if c.Token != "" && !h.held[c.Token] {
+			return fmt.Errorf("%w: that of record %q", errLost, c.Record.Key)
+		}
 	}
 	was := h.now
 	if len(changes) > 1 || fault == "unsynced" {
@@ -145,13 +162,23 @@ func (h *handle) apply(o *opState, fault string, changes []change) error {
 		h.synced = &was
 	}
 	for _, c := range changes {
-		h.unsure[slot{c.Record.Scope, c.Record.Key}] = fault == "unsynced"
+		if fault == "unsynced" {
+			h.doubt(was, c.Record)
+		}
 		h.w.committed(o, h.proc, c)
 	}
 	if fault != "" {
 		return errStore
 	}
 	return nil
+}
+
+// doubt marks what a commit leaves open: the record, and the names that it had and has.
+func (s *store) doubt(was table, r record) {
+	at := slot{r.Scope, r.Key}
+	s.unsure[0][at] = true
+	s.unsure[1][slot{r.Scope, r.Name}] = true
+	s.unsure[1][slot{r.Scope, was.rows[at].Name}] = true
 }
 
 // apply makes a change, or none.
@@ -173,10 +200,11 @@ func (t table) apply(c change) error {
 		delete(t.rows, at)
 		return nil
 	}
-	r := c.Record
+	r := c.Record // with the creator's revision
 	if found {
 		r.Rev = old.Rev + 1
 	}
+	r.Order, r.Due, r.Cursor = r.Order.Round(0).UTC(), r.Due.Round(0).UTC(), ""
 	r.Head, r.Request, r.Response = bytes.Clone(r.Head), body(r.Request, old.Request), body(r.Response, old.Response)
 	t.rows[at] = r
 	if r.Name != "" {
@@ -196,41 +224,47 @@ func body(b, old []byte) []byte {
 	return bytes.Clone(b)
 }
 
-// Read returns a record as it is in the middle of the call.
-func (h *handle) Read(ctx context.Context, at ref) (record, error) {
+// Read returns the records as they are in the middle of the call.
+func (h *handle) Read(ctx context.Context, refs ...ref) ([]record, error) {
 	o := opOf(ctx)
 	if err := h.trip(o); err != nil {
-		return record{}, err
+		return nil, err
 	}
-	if at.Key == "" && at.Name == "" {
-		return record{}, errInvalid
+	for _, at := range refs {
+		if at.Key == "" && at.Name == "" {
+			return nil, errInvalid
+		}
 	}
-	r, err := h.read(at)
+	list, err := h.read(refs)
 	if h.w.draw(o, h.w.prog.ReadFails) {
-		r, err = record{}, errStore
+		list, err = nil, errStore
 	}
-	o.looked(err == nil, false)
-	h.w.logf("%v read %q %q: rev %d, %v", o, at.Key, at.Name, r.Rev, err)
+	o.read(slices.ContainsFunc(list, record.Found))
+	h.w.logf("%v read %s: %v", o, spellRead(refs, list), err)
 	if back := h.trip(o); back != nil {
-		return record{}, back
+		return nil, back
 	}
-	return r, err
+	return list, err
 }
 
-func (h *handle) read(at ref) (record, error) {
+func (h *handle) read(refs []ref) ([]record, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if at.Key == "" {
-		at.Key = h.now.names[slot{at.Scope, at.Name}]
+	list := make([]record, len(refs))
+	for i, at := range refs {
+		unsure := at.Key == "" && h.unsure[1][slot{at.Scope, at.Name}]
+		if at.Key == "" {
+			at.Key = h.now.names[slot{at.Scope, at.Name}]
+		}
+		unsure = unsure || h.unsure[0][slot{at.Scope, at.Key}]
+		if unsure && !h.w.prog.Lying {
+			return nil, errStore
+		}
+		if r, found := h.now.rows[slot{at.Scope, at.Key}]; found {
+			list[i] = shown(r, at.Bodies)
+		}
 	}
-	r, found := h.now.rows[slot{at.Scope, at.Key}]
-	switch {
-	case h.unsure[slot{at.Scope, at.Key}] && !h.w.prog.Lying:
-		return record{}, errStore
-	case !found:
-		return record{}, errNotFound
-	}
-	return shown(r, at.Bodies), nil
+	return list, nil
 }
 
 // shown is a copy that the caller may write to.
@@ -241,43 +275,6 @@ func shown(r record, bodies bool) record {
 	}
 	r.Request, r.Response = bytes.Clone(r.Request), bytes.Clone(r.Response)
 	return r
-}
-
-// Scan yields what there was when it began.
-func (h *handle) Scan(ctx context.Context, q query) iter.Seq2[record, error] {
-	return func(yield func(record, error) bool) {
-		err := h.trip(opOf(ctx))
-		if err == nil && ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-		if err != nil {
-			yield(record{}, err)
-			return
-		}
-		for _, r := range h.list(q) {
-			if !yield(r, nil) {
-				return
-			}
-		}
-	}
-}
-
-func (h *handle) list(q query) (list []record) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for at, r := range h.now.rows {
-		late := !q.Until.IsZero() && r.Order.After(q.Until)
-		if at.scope == q.Scope && r.Lane == q.Lane && !late {
-			list = append(list, shown(r, false))
-		}
-	}
-	slices.SortFunc(list, func(a, b record) int {
-		if c := a.Order.Compare(b.Order); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Key, b.Key)
-	})
-	return list
 }
 
 // Clock keeps the highest clock and the age, as every store must.
@@ -299,7 +296,7 @@ func (h *handle) Clock(ctx context.Context, now time.Time, tolerance time.Durati
 	if now.After(h.mark) {
 		h.mark = now
 	}
-	return sighting{Epoch: h.epoch, Age: h.age}, nil
+	return sighting{Now: now, Epoch: h.epoch, Age: h.age}, nil
 }
 
 // Close ends a process's access, and nothing else: the store outlives it.
@@ -342,7 +339,7 @@ func (s *store) restart(cut bool) {
 		s.now = *s.synced
 	}
 	s.synced = nil
-	clear(s.unsure)
+	s.unsure = [2]map[slot]bool{{}, {}}
 }
 
 // spell is for the log.
@@ -351,6 +348,19 @@ func spell(changes []change) string {
 	var b strings.Builder
 	for _, c := range changes {
 		fmt.Fprintf(&b, "%s %s (rev %d, lane %d) ", words[c.Op], c.Record.Key, c.Record.Rev, c.Record.Lane)
+	}
+	return b.String()
+}
+
+// spellRead is for the log too.
+func spellRead(refs []ref, list []record) string {
+	var b strings.Builder
+	for i, at := range refs {
+		rev := uint64(0)
+		if i < len(list) {
+			rev = list[i].Rev
+		}
+		fmt.Fprintf(&b, "%q %q (rev %d) ", at.Key, at.Name, rev)
 	}
 	return b.String()
 }

@@ -82,7 +82,7 @@ func (w *world) afterEnd(s *sending) bool {
 	if in.told.IsZero() || in.Kind == "anonymous" || !s.o.began.Before(in.told) {
 		return false
 	}
-	return w.watched(in) && !w.robbedBefore(s.o) && !w.rolledBack(in.firstEffect(), s.life)
+	return w.watched(in) && !w.robbedBefore(s.o) && !in.split()
 }
 
 // late tells whether the caller wants nothing sent any more.
@@ -133,7 +133,7 @@ func (w *world) effect(s *sending) {
 	s.life.effects++
 	in.amounts[s.amount%2]++
 	w.logf("EFFECT of %s under %s, sent by %v", in.id, s.life.key, s.o)
-	if in.effects > 1 && in.Kind != "put" && w.watched(in) && !w.rolledBack(in.firstEffect(), s.life) {
+	if in.effects > 1 && in.Kind != "put" && w.watched(in) && !in.split() {
 		w.brokenBy(in, "%d effects", in.effects)
 	}
 }

@@ -62,6 +62,8 @@ type opState struct {
 	missed bool       // guarded by mu: it found nothing then
 	waited bool       // guarded by mu: that was the end of its wait for a claim
 	robbed bool       // guarded by mu: a lease of its was lost
+	asked  bool       // guarded by mu: it has read the journal
+	tardy  bool       // guarded by mu: there was nothing when it first did
 
 	expires time.Time // guarded by mu
 }
@@ -94,6 +96,15 @@ func (o *opState) looked(found, inVain bool) {
 		o.last = time.Now()
 	}
 	o.missed, o.waited = !found && !inVain, inVain
+}
+
+// read notes what the journal said to a read.
+func (o *opState) read(found bool) {
+	o.mu.Lock()
+	o.tardy = o.tardy || !o.asked && !found
+	o.asked = true
+	o.mu.Unlock()
+	o.looked(found, false)
 }
 
 // float draws from the op's own numbers, so that they don't depend on others.
