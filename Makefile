@@ -4,14 +4,20 @@ help: ## list targets
 test: ## all tests of the workspace
 	go test github.com/idem-go/idem/...
 
+proof: ## all rigs: deaths, power cuts, full disks, bad networks, everything at once, random programs
+	cd proof && GOWORK=off go test ./...
+
 race: ## the same with the race detector
 	go test -race github.com/idem-go/idem/...
 
 crash: ## every crash point in every kind of call
-	IDEM_CRASH=all go test -race -run 'Crash|Killed|Dies' .
+	cd proof && IDEM_CRASH=all GOWORK=off go test -race ./crash
 
 power: ## power cuts: every operation cut off in each way IDEM_POWER (default 5) times, and on real file systems
-	IDEM_POWER=$${IDEM_POWER:-5} go test -timeout 30m -v -run 'PowerCut|LostSync|DoesntSync|TornWithin|CutOff' .
+	cd proof && IDEM_POWER=$${IDEM_POWER:-5} GOWORK=off go test -timeout 30m -v -run 'PowerCut|LostSync|DoesntSync|TornWithin|CutOff' ./disk
+
+stress: ## all calls at once, 10,000 of them
+	cd proof && IDEM_STRESS=all GOWORK=off go test -race -v ./stress
 
 network: ## toxiproxy, resending proxies, restarts, DNS, over real sockets
 	cd proof && GOWORK=off go test -race -v ./network
@@ -37,4 +43,4 @@ lint: ## vet, gofmt, staticcheck
 ci: ## what decides whether a change lands
 	bash .ci/run
 
-.PHONY: help test race crash power network model sim mutants soak fuzz lint ci
+.PHONY: help test proof race crash power stress network model sim mutants soak fuzz lint ci

@@ -8,6 +8,8 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"os"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -191,7 +193,7 @@ func (m *moodyBank) check(results map[string]idem.ItemResult) {
 // Whatever a provider does, each item happens once or is said not to, under one key,
 // in every run and every order.
 func TestABatchAtAMoodyBankPaysEachItemOnceOrSaysSo(t *testing.T) {
-	seed := crashSeed(t)
+	seed := randomSeed(t)
 	for i := range uint64(12) {
 		for _, itemKeys := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%d, item keys %v", i, itemKeys), func(t *testing.T) {
@@ -263,4 +265,17 @@ func moodyRuns(t *testing.T, random *rand.Rand, itemKeys bool) {
 			require.True(t, terminal, "%s: %v, %v", id, e.State, r.Err)
 		}
 	}
+}
+
+// randomSeed is IDEM_SEED, or new; it is printed, so that a failure can be repeated.
+func randomSeed(t *testing.T) uint64 {
+	t.Helper()
+	seed := rand.Uint64()
+	if s := os.Getenv("IDEM_SEED"); s != "" {
+		var err error
+		seed, err = strconv.ParseUint(s, 10, 64)
+		require.NoError(t, err)
+	}
+	t.Logf("IDEM_SEED=%d", seed)
+	return seed
 }

@@ -2,7 +2,6 @@ package idem_test
 
 import (
 	"context"
-	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -170,13 +169,6 @@ func resumeError(t testing.TB, err error) *idem.Error {
 	var e *idem.Error
 	require.ErrorAs(t, err, &e)
 	return e
-}
-
-func resumeBody(t testing.TB, resp *http.Response) string {
-	t.Helper()
-	b, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	return string(b)
 }
 
 // resumeLog collects what hooks heard, from any goroutine.

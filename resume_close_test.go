@@ -176,3 +176,37 @@ func TestAWaiterOfAClosedClientHearsUnknown(t *testing.T) {
 		require.Equal(t, idem.Report{Done: 1}, w.resume())
 	})
 }
+
+func TestEveryCallOfAClosedClientSaysSo(t *testing.T) {
+	srv := mockserver.New(nil)
+	defer srv.Close()
+	c, err := idem.Open(t.TempDir()+"/journal", &idem.Options{Base: srv.Transport()})
+	require.NoError(t, err)
+	_, err = c.Do(resumeReq(resumeNamed("done"), "done"))
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	const key = idem.Key("0190b6a0-0000-7000-8000-00000000c4a5")
+	ctx := context.Background()
+	_, errNamed := c.Do(resumeReq(resumeNamed("done"), "done"))
+	_, errFresh := c.Do(post(ctx, `{"id":"fresh"}`))
+	_, errKeyed := c.Do(post(idem.WithKey(ctx, key), `{"id":"keyed"}`))
+	_, errSDK := c.HTTPClient().Do(post(ctx, `{"id":"fresh"}`))
+	_, errQueue := c.Enqueue(resumeReq(resumeNamed("new"), "new"))
+	_, errReserve := c.Reserve(ctx, "new", nil)
+	_, errLookup := c.Lookup(ctx, "done")
+	_, errKey := c.LookupKey(ctx, key)
+	_, errResume := c.Resume(ctx, nil)
+	for what, err := range map[string]error{
+		"Do named": errNamed, "Do fresh": errFresh, "Do keyed": errKeyed, "SDK": errSDK, "Enqueue": errQueue, "Reserve": errReserve,
+		"Lookup": errLookup, "LookupKey": errKey, "Resume": errResume, "Run": c.Run(ctx),
+		"Settle": c.Settle(ctx, key, idem.Finding{Fate: idem.FateDone}), "Abandon": c.Abandon(ctx, key, ""), "Forget": c.Forget(ctx, "done"),
+	} {
+		require.ErrorIs(t, err, idem.ErrClosed, what)
+	}
+	for _, err := range c.Pending(ctx) {
+		require.ErrorIs(t, err, idem.ErrClosed)
+	}
+	require.Equal(t, idem.FateUnknown, idem.FateOf(nil, errNamed), "the journal can't be asked")
+	require.Equal(t, idem.FateUnknown, idem.FateOf(nil, errKeyed))
+	require.Equal(t, idem.FateNotDone, idem.FateOf(nil, errFresh))
+}

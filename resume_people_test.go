@@ -42,7 +42,7 @@ func TestSettleGivesLaterCallsTheirAnswer(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 200, resp.StatusCode)
 		require.Equal(t, "yes", resp.Header.Get("X-Found"))
-		require.Equal(t, "found", resumeBody(t, resp))
+		require.Equal(t, "found", bodyOf(t, resp))
 		require.Equal(t, idem.FateDone, idem.FateOf(resp, err))
 		require.Equal(t, 1, w.sent())
 	})
@@ -80,7 +80,7 @@ func TestDoneSeenLaterOverridesNotDoneAndAbandoned(t *testing.T) {
 			require.Equal(t, idem.FateDone, e.Fate)
 			resp, err := w.do(name)
 			require.NoError(t, err)
-			require.Equal(t, "found", resumeBody(t, resp))
+			require.Equal(t, "found", bodyOf(t, resp))
 		}
 		require.Equal(t, []string{"not Settled", "given-up Abandoned"}, traced.all())
 	})
@@ -106,12 +106,12 @@ func TestSettleAgainKeepsTheAnswer(t *testing.T) {
 	inResumeWorld(t, idem.Options{}, func(t *testing.T, w *resumeWorld) {
 		resp, err := w.do("a")
 		require.NoError(t, err)
-		body := resumeBody(t, resp)
+		body := bodyOf(t, resp)
 		require.NoError(t, w.c.Settle(context.Background(), w.entry("a").Key, idem.Finding{Fate: idem.FateDone}))
 		require.NoError(t, w.c.Settle(context.Background(), w.entry("a").Key, resumeDone))
 		resp, err = w.do("a")
 		require.NoError(t, err)
-		require.Equal(t, body, resumeBody(t, resp), "what the provider said stands")
+		require.Equal(t, body, bodyOf(t, resp), "what the provider said stands")
 	})
 }
 

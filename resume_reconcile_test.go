@@ -62,7 +62,7 @@ func TestReconcileDecidesWhatAResendCantTell(t *testing.T) {
 					require.Equal(t, fate, idem.FateOf(resp, err))
 					if fate == idem.FateDone {
 						require.NoError(t, err)
-						require.Equal(t, "found", resumeBody(t, resp))
+						require.Equal(t, "found", bodyOf(t, resp))
 					}
 					w.resume()
 					require.Len(t, oracle.all(), 1, "once answered, never again")

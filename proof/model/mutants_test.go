@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,14 +16,14 @@ type mutant struct {
 	name     string
 	file     string
 	old, new string
-	test     string // a named test that notices
+	test     string // a named test that notices, behind its directory
 	model    bool   // whether random programs notice too
 }
 
 const root = "../.."
 
 var mutants = []mutant{
-	{"skip the sync", "internal/store/file.go", "OpenFile:     func(string", "NoSync: true, OpenFile: func(string", "TestAPowerCutLosesNothingThatWasSaid", false},
+	{"skip the sync", "internal/store/file.go", "OpenFile:     func(string", "NoSync: true, OpenFile: func(string", "proof/disk/TestAPowerCutLosesNothingThatWasSaid", false},
 	{"drop the window guard", "window.go", "	return o.head.FirstSent.Add(open), open != Forever", "	return o.head.FirstSent.Add(open), false", "TestNothingIsSentPastTheWindow", true},
 	{"mint a new key on resume", "call.go", "	d.expectCredentials()\n", "	_ = d.client.opts.Dialect.place(d.wire, NewKey())\n	d.expectCredentials()\n", "TestANameLeftPendingGoesOnUnderItsKey", true},
 	{"return the result before it is committed", "settle.go", "	err := d.commitEnd(fate, a, cause)", "	var err error", "TestASettledNameAnswersWithoutNetwork", true},
@@ -39,7 +40,7 @@ var mutants = []mutant{
 	{"send what is in doubt", "doubt.go", "	for key, was := range doubtsOf(s.doubt(in)) {", "	for key, was := range doubtsOf(doubt{}) {", "TestALoopAroundAnAnonymousRequestNeverDoubles", true},
 	{"ignore a clock that was set back", "window.go", "	if sight.Epoch != o.head.Epoch {", "	if false && sight.Epoch != o.head.Epoch {", "TestAClockSetBackClosesTheWindowsOfWhatWasSent", true},
 	{"ignore the expiry", "window.go", "	if passed(o.expires()) {", "	if false && passed(o.expires()) {", "TestNothingIsSentAfterTheExpiry", true},
-	{"believe a refusal at the door after a lost answer", "verdict.go", "	case v.door:\n		return false\n	case v.replayed, f.quiet:", "	case v.door:\n		return true\n	case v.replayed, f.quiet:", "TestFaultsOverRealSocketsEndInTheTruth", true},
+	{"believe a refusal at the door after a lost answer", "verdict.go", "	case v.door:\n		return false\n	case v.replayed, f.quiet:", "	case v.door:\n		return true\n	case v.replayed, f.quiet:", "proof/network/TestFaultsOverRealSocketsEndInTheTruth", true},
 }
 
 // The texts that are to be replaced stand where the table says.
@@ -51,6 +52,28 @@ func TestMutantsAreOfTodaysSource(t *testing.T) {
 		}
 		if n := strings.Count(string(source), m.old); n != 1 {
 			t.Errorf("%s: %q stands %d times in %s", m.name, m.old, n, m.file)
+		}
+	}
+}
+
+// The tests that are to notice are there.
+func TestTheTestsThatMutantsNameExist(t *testing.T) {
+	for _, m := range mutants {
+		dir, name := path.Split(m.test)
+		files, err := filepath.Glob(filepath.Join(root, dir, "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := false
+		for _, file := range files {
+			source, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found = found || strings.Contains(string(source), "\nfunc "+name+"(t *testing.T) {")
+		}
+		if !found {
+			t.Errorf("%s: there is no %s", m.name, m.test)
 		}
 	}
 }
@@ -68,18 +91,18 @@ func TestMutantsAreNoticed(t *testing.T) {
 			continue
 		}
 		t.Run(m.name, func(t *testing.T) {
-			path := filepath.Join(tree, m.file)
-			source, err := os.ReadFile(path)
+			file := filepath.Join(tree, m.file)
+			source, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(path, []byte(strings.Replace(string(source), m.old, m.new, 1)), 0o644); err != nil {
+			if err := os.WriteFile(file, []byte(strings.Replace(string(source), m.old, m.new, 1)), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			defer os.WriteFile(path, source, 0o644)
-			byTest := noticed(t, tree, "^"+m.test+"$", m.test)
-			byModel := noticed(t, filepath.Join(tree, "proof", "model"), "^TestRandomProgramsKeepThePromise$", "TestRandomProgramsKeepThePromise")
-			fmt.Printf("| %s | `%s`: %s | %s |\n", m.name, m.test, byTest, byModel)
+			defer os.WriteFile(file, source, 0o644)
+			byTest := noticed(t, tree, m.test)
+			byModel := noticed(t, tree, "proof/model/TestRandomProgramsKeepThePromise")
+			fmt.Printf("| %s | `%s`: %s | %s |\n", m.name, path.Base(m.test), byTest, byModel)
 			if byTest != "caught" || m.model && byModel != "caught" {
 				t.Errorf("%s: %s; the model: %s", m.test, byTest, byModel)
 			}
@@ -88,10 +111,11 @@ func TestMutantsAreNoticed(t *testing.T) {
 }
 
 // noticed runs a test of a broken library.
-func noticed(t *testing.T, dir, run, name string) string {
+func noticed(t *testing.T, tree, test string) string {
 	t.Helper()
-	cmd := exec.Command("go", "test", "-count=1", "-timeout=5m", "-run", run, ".")
-	cmd.Dir = dir
+	dir, name := path.Split(test)
+	cmd := exec.Command("go", "test", "-count=1", "-timeout=5m", "-run", "^"+name+"$", ".")
+	cmd.Dir = filepath.Join(tree, dir)
 	cmd.Env = append(os.Environ(), "GOWORK=off", "IDEM_MUTANTS=", "IDEM_STEPS=20000", "IDEM_SEED=1", "IDEM_CRASH=all")
 	out, err := cmd.CombinedOutput()
 	switch text := string(out); {

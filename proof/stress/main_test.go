@@ -1,0 +1,9 @@
+package stress
+
+import (
+	"testing"
+
+	"github.com/idem-go/idem/proof/rig"
+)
+
+func TestMain(m *testing.M) { rig.Run(m) }
