@@ -27,8 +27,8 @@ func (r *batchRun) continueItem(it Item) {
 		return
 	}
 	if err == nil && f.head.State == StateAmbiguous && in.mayHave(f.head) == nil {
-		_, o, err := r.client.goOn(in, f) // asks Reconcile
-		if !errors.Is(err, errMoved) {
+		_, o, moved := r.client.goOn(in, f) // asks Reconcile
+		if !errors.Is(moved, errMoved) {
 			r.results <- o.itemResult(it.ID)
 			return
 		}

@@ -2,6 +2,7 @@ package idem_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,23 +16,43 @@ import (
 )
 
 // readme is the code of the README's first screen, so that it compiles.
-func readme(ctx context.Context, secret string) error {
-	client, err := idem.Open("payments.db", &idem.Options{Scope: "stripe", Dialect: dialect.Stripe()})
+func readme(ctx context.Context, secret string, charged, refused func(*http.Response) error) error {
+	client, err := idem.Open("payments.db", &idem.Options{
+		Scope:   "stripe",
+		Dialect: dialect.Stripe(),
+		Authorize: func(req *http.Request) error {
+			req.SetBasicAuth(secret, "") // credentials are never journaled; this adds them to what is sent after a crash
+			return nil
+		},
+	})
 	if err != nil {
 		return err
 	}
 	defer client.Close()
+	go client.Run(ctx) // finds out what a crash or a lost answer left Unknown
 
-	ctx = idem.WithIntent(ctx, "order-1017") // your own name for it
-	req, _ := http.NewRequestWithContext(ctx, "POST", "https://api.stripe.com/v1/charges", strings.NewReader("amount=1999&currency=eur"))
-	req.SetBasicAuth(secret, "") // withheld from the journal
-	resp, err := client.Do(req)
-	switch idem.FateOf(resp, err) {
-	case idem.FateDone: // it happened, and asking again answers from the journal
-	case idem.FateNotDone: // it didn't, and nothing sent so far can make it happen
-	case idem.FateUnknown: // it may have: client.Run, client.Resume or the next Do finds out
+	req, err := http.NewRequestWithContext(idem.WithIntent(ctx, "order-1017"), // your own name for it
+		"POST", "https://api.stripe.com/v1/charges", strings.NewReader("amount=1999&currency=eur"))
+	if err != nil {
+		return err
 	}
-	return nil
+	req.SetBasicAuth(secret, "")
+	resp, err := client.Do(req)
+	switch {
+	case errors.Is(err, idem.ErrMismatch):
+		return err // order-1017 stands for another amount; this one wasn't sent
+	case err != nil && idem.FateOf(resp, err) == idem.FateUnknown:
+		return nil // it may have happened: Run, or the next Do of order-1017, finds out
+	case err != nil && idem.FateOf(resp, err) == idem.FateNotDone:
+		return err // it didn't, and nothing sent so far can make it happen
+	case err != nil:
+		return err // it happened, and its answer couldn't be kept or read
+	}
+	defer resp.Body.Close()
+	if idem.FateOf(resp, nil) != idem.FateDone {
+		return refused(resp) // the provider's own no, as it came
+	}
+	return charged(resp) // it happened; asking again answers from the journal
 }
 
 var _ = readme

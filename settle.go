@@ -202,7 +202,8 @@ func (d *call) giveUp(why error) outcome {
 	case endExpired:
 		return d.expire(o)
 	case endStranded:
-		return d.ambiguous(d.strandedBy(why))
+		cause, reason := d.strandedBy(why)
+		return d.ambiguous(reason, cause)
 	}
 	return d.leave(o)
 }
@@ -219,14 +220,14 @@ func (d *call) expire(o outcome) outcome {
 
 // strandedBy is why a resend can't tell: the window, the expiry, or that there is no
 // key.
-func (d *call) strandedBy(why error) (reason error, cause string) {
+func (d *call) strandedBy(why error) (cause string, reason error) {
 	switch {
 	case errors.Is(why, ErrWindowClosed):
-		return why, causeOf(ErrWindowClosed)
+		return causeOf(ErrWindowClosed), why
 	case errors.Is(why, ErrExpired) && passed(d.head.Expires):
-		return why, causeOf(ErrExpired)
+		return causeOf(ErrExpired), why
 	}
-	return d.explain(why), causeOf(ErrUnkeyed)
+	return causeOf(ErrUnkeyed), d.explain(why)
 }
 
 // withdraw removes an entry of which no attempt reached processing, and only then
