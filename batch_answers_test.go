@@ -402,9 +402,46 @@ func TestForeignResultsAreReported(t *testing.T) {
 		bench.with(func(o *idem.Options) {
 			o.Trace = &idem.Trace{Foreign: func(_ context.Context, call idem.Key, id string) { foreign = append(foreign, id, string(call)) }}
 		})
-		_, err := bench.run(items(2), 3)
-		require.NoError(t, err)
+		got, err := bench.run(items(2), 3)
+		require.ErrorContains(t, err, `"nobody"`, "the batch's error says so at its end")
+		require.Equal(t, 2, count(got, idem.FateDone))
 		require.Equal(t, []string{"nobody", b.keys[0]}, foreign)
+	})
+}
+
+// An item that the provider breaks down on doesn't hold the others up for ever.
+func TestAPoisonedItemIsPartedFromTheOthersOfItsCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b *bank
+		b = newBank(func(_ int, lines []payoutLine) (int, any, error) {
+			if slices.ContainsFunc(lines, func(l payoutLine) bool { return l.ID == "p005" }) {
+				return 500, "oops", nil
+			}
+			return 200, b.pay(lines), nil
+		})
+		bench := newBatchBench(t, b, true)
+		bench.with(func(o *idem.Options) {
+			o.Retry.MaxAttempts = 2
+			o.Breaker.Disabled = true
+		})
+		got, err := bench.run(items(16), 16)
+		require.NoError(t, err)
+		require.Equal(t, 15, count(got, idem.FateDone))
+		require.Equal(t, idem.FateUnknown, got["p005"].Fate)
+		b.paidOnce(t)
+	})
+}
+
+// A gateway that is down says nothing of the items: their call stays as it is.
+func TestAnOutageDoesNotMultiplyTheCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBank(func(int, []payoutLine) (int, any, error) { return 502, "bad gateway", nil })
+		bench := newBatchBench(t, b, true)
+		bench.with(func(o *idem.Options) { o.Retry.MaxAttempts = 2 })
+		got, err := bench.run(items(16), 16)
+		require.NoError(t, err)
+		require.Equal(t, 16, count(got, idem.FateUnknown))
+		require.Len(t, b.calls, 2)
 	})
 }
 

@@ -152,7 +152,7 @@ func (b *batchCall) handOver(n *batchCall, fresh bool) {
 	if !fresh {
 		n.tries, n.delays, n.began, n.head.Strikes = b.tries, b.delays, b.began, b.head.Strikes
 	}
-	n.emit, n.told = b.emit, b.told
+	n.emit, n.told, n.foreign = b.emit, b.told, b.foreign
 	n.head.Created, n.head.Expires = b.head.Created, b.head.Expires
 }
 

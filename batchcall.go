@@ -25,14 +25,19 @@ type batchCall struct {
 	next    []*batchCall  // the calls that go on with what this one left open
 	waitFor time.Duration // the longest wait that an item's answer asked for
 	follows bool          // it goes on after a call that settled something
+	foreign *foreignIDs   // what answers of the chain named that no call carried
 }
+
+// maxCallAnswer bounds the answer to a call, which is in memory as a whole, however
+// many items the call has.
+const maxCallAnswer = 64 << 20
 
 // carrying makes d the call that carries items.
 func carrying(d *call, codec BatchCodec, items []KeyedItem) *batchCall {
 	b := &batchCall{call: d, codec: codec, items: items, told: map[Key]bool{}}
 	d.ends, d.riders, d.sharedKeys = b, b.endItems, b.keysHonoured()
-	n := int64(max(len(items), 1))
-	d.limit = min(d.client.opts.MaxResult, (math.MaxInt64-1)/n) * n // the codec needs all of the answer
+	n, each := int64(max(len(items), 1)), d.client.opts.MaxResult
+	d.limit = max(each, min(maxCallAnswer, min(each, (math.MaxInt64-1)/n)*n)) // the codec needs all of the answer
 	return b
 }
 
@@ -89,8 +94,19 @@ func (b *batchCall) giveUp(why error) outcome {
 		return b.settleAll(b.verdict)
 	case endExpired:
 		return b.expireItems(b.outcome(b.explain(why)))
+	case endLeft:
+		if b.poisoned(why) {
+			return b.tooLarge(b.verdict)
+		}
 	}
 	return b.call.giveUp(why)
+}
+
+// poisoned tells a call that the provider fails on again and again, which one of its
+// items may be the cause of. A gateway's 502 to 504 say nothing of the items.
+func (b *batchCall) poisoned(why error) bool {
+	return errors.Is(why, ErrExhausted) && b.answer != nil && b.answer.status == http.StatusInternalServerError &&
+		len(b.items) > 1 && b.keysHonoured()
 }
 
 // callFor sends new items in one call, or in more if they don't fit.
@@ -169,7 +185,7 @@ func (r *batchRun) newCall(items []newItem) (*batchCall, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.emit = func(res ItemResult, _ Entry) { r.results <- res }
+	d.emit, d.foreign = func(res ItemResult, _ Entry) { r.results <- res }, &r.foreign
 	changes, err := d.commitCall()
 	for i, it := range items {
 		if err != nil {

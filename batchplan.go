@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 )
 
 // itemPlan is what an answer means for one item of its call.
@@ -129,6 +130,7 @@ func (b *batchCall) index(results []ItemResult) map[string]ItemResult {
 		switch {
 		case !ours[r.ID]:
 			b.tracer.foreign(b.parent, b.head.Key, r.ID)
+			b.foreign.add(b.head.Key, r.ID)
 		case twice && (before.Fate != r.Fate || before.Status != r.Status):
 			byID[r.ID] = ItemResult{Err: fmt.Errorf("%w: the answer has two results for it", ErrInDoubt)}
 		case !twice:
@@ -136,6 +138,35 @@ func (b *batchCall) index(results []ItemResult) map[string]ItemResult {
 		}
 	}
 	return byID
+}
+
+// foreignIDs are what the answers of a batch's calls named though no call carried it:
+// a mix-up at the provider that somebody should look into. Only the first is kept.
+type foreignIDs struct {
+	mu    sync.Mutex
+	first string
+	call  Key
+	n     int
+}
+
+func (f *foreignIDs) add(call Key, id string) {
+	if f == nil { // Resume has the trace and the log
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.n++; f.n == 1 {
+		f.first, f.call = id, call
+	}
+}
+
+func (f *foreignIDs) err() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.n == 0 {
+		return nil
+	}
+	return fmt.Errorf("idem: answers name items that their calls didn't carry: %d, first %q in call %s", f.n, f.first, f.call)
 }
 
 // movesNothing tells an answer that moves no item.

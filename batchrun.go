@@ -34,7 +34,8 @@ type batchRun struct {
 	stopped     bool  // the caller left the loop
 	failed      error // the batch's own failure
 
-	driven onceEach // calls of earlier runs that this run has driven
+	driven  onceEach // calls of earlier runs that this run has driven
+	foreign foreignIDs
 
 	mu     sync.Mutex    // guards broken
 	broken error         // the journal's failure, or a worker's panic
@@ -76,7 +77,7 @@ func (r *batchRun) run(ctx context.Context) {
 	if p, ok := r.broken.(*workerPanic); ok {
 		panic(p)
 	}
-	for _, err := range []error{r.broken, endOf(ctx)} {
+	for _, err := range []error{r.broken, endOf(ctx), r.foreign.err()} {
 		if r.failed == nil {
 			r.failed = err
 		}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"sync"
 	"time"
 
 	"github.com/idem-go/idem/internal/secret"
@@ -30,8 +31,9 @@ type intent struct {
 	ctx     context.Context
 	req     *http.Request // the caller's, never changed; nil for Reserve
 	body    io.ReadCloser // the caller's, to be closed
-	skip    bool          // sent as it is
-	read    bool          // GET, HEAD, OPTIONS, TRACE
+	closing sync.Once
+	skip    bool // sent as it is
+	read    bool // GET, HEAD, OPTIONS, TRACE
 	name    string
 	account string
 	perCall bool // the account came from WithAccount
@@ -163,7 +165,7 @@ func (c *Client) readBody(in *intent) ([]byte, error) {
 	}
 	ctx, done := c.within(in.ctx)
 	defer done()
-	unhook := context.AfterFunc(ctx, func() { in.req.Body.Close() }) // a body that stalls
+	unhook := context.AfterFunc(ctx, in.closeBody) // a body that stalls
 	defer unhook()
 	body, err := readAll(in.req.Body, in.req.ContentLength, c.opts.MaxBody)
 	if ended := endOf(ctx); err != nil && ended != nil {
@@ -172,10 +174,10 @@ func (c *Client) readBody(in *intent) ([]byte, error) {
 	return body, err
 }
 
-// closeBody closes the caller's body, whatever stands in for its request by now.
+// closeBody closes the caller's body once, whatever stands in for its request by now.
 func (in *intent) closeBody() {
 	if in.body != nil {
-		in.body.Close()
+		in.closing.Do(func() { in.body.Close() })
 	}
 }
 

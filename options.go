@@ -87,7 +87,7 @@ type Options struct {
 	Logger *slog.Logger // nil: silent
 
 	MaxBody   int64 // largest request body, in bytes, that it will journal; default 4 MiB
-	MaxResult int64 // largest response body, in bytes, that it will keep, of a batch's call as much for each item; default 1 MiB
+	MaxResult int64 // largest response body, in bytes, that it will keep, of a batch's call as much for each item and at most 64 MiB in all; default 1 MiB
 
 	// Keep is how long results of settled intents are kept, counted in time that
 	// the journal has lived through; at least the longest finite window; default
