@@ -53,7 +53,9 @@ func Sized(name string, size int) *http.Request {
 // Options retry fast and long, and refuse nothing.
 func Options() *idem.Options {
 	return &idem.Options{
-		Retry:   idem.RetryPolicy{BaseDelay: 5 * time.Millisecond, MaxDelay: 50 * time.Millisecond, MaxAttempts: 50, NoBudget: true},
+		Retry: idem.RetryPolicy{
+			BaseDelay: 5 * time.Millisecond, MaxDelay: 50 * time.Millisecond, MaxAttempts: 50, NoBudget: true,
+		},
 		Breaker: idem.BreakerPolicy{Disabled: true},
 	}
 }

@@ -81,7 +81,8 @@ var watchedCalls = []uint32{
 func (t *watcher) install() error {
 	program := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}} // the call's number
 	for i, nr := range watchedCalls {
-		program = append(program, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: uint8(len(watchedCalls) - i), K: nr})
+		toLast := uint8(len(watchedCalls) - i)
+		program = append(program, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: toLast, K: nr})
 	}
 	program = append(program,
 		unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
@@ -90,7 +91,8 @@ func (t *watcher) install() error {
 		return err
 	}
 	fprog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	const flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_TSYNC | unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH
+	const flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER |
+		unix.SECCOMP_FILTER_FLAG_TSYNC | unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH
 	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&fprog)))
 	if errno != 0 {
 		return fmt.Errorf("seccomp: %w", errno)
@@ -121,7 +123,7 @@ type answer struct {
 func (t *watcher) serve() {
 	for {
 		var n notice
-		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, t.listener, unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&n))); errno != 0 {
+		if t.control(unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&n)) != 0 {
 			continue // the caller was interrupted
 		}
 		a := answer{id: n.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
@@ -135,8 +137,13 @@ func (t *watcher) serve() {
 				a.errno, a.flags = -int32(errno), 0
 			}
 		}
-		_, _, _ = unix.Syscall(unix.SYS_IOCTL, t.listener, unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&a)))
+		t.control(unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&a))
 	}
+}
+
+func (t *watcher) control(request uintptr, with unsafe.Pointer) unix.Errno {
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, t.listener, request, uintptr(with))
+	return errno
 }
 
 // read tells what a call is about, if it is about something in the directory.
