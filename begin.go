@@ -78,8 +78,8 @@ func (c *Client) create(in *intent, old *held) (*call, outcome, error) {
 	if old != nil {
 		d.head.Parent = old.head.Key
 	}
-	if in.ended {
-		d.before.attempt, d.head.DoubtAt = true, d.head.Created
+	if was, left := doubtsOf(c.entries.doubt(in))[key]; left || in.ended { // its entry went with its end
+		d.before.attempt, d.head.Fate, d.head.DoubtAt = true, was, d.head.Created
 	}
 	if err := d.take(key, true); err != nil {
 		d.release()

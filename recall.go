@@ -88,6 +88,9 @@ func (c *Client) fail(in *intent, f held, err error) outcome {
 	case !in.named() || isOwnRefusal(err):
 		o.fate = FateNotDone
 	}
+	if in.key != "" && doubtsOf(c.entries.doubt(in))[in.key] == FateDone { // the journal doesn't know
+		o.key, o.fate = in.key, FateDone
+	}
 	return o
 }
 

@@ -215,7 +215,7 @@ func (w *world) loop(o *opState) {
 		switch {
 		case h.fate == idem.FateNotDone: // what the key stood for is over
 			key = ""
-		case errors.As(h.err, &e) && h.fate == idem.FateUnknown:
+		case errors.As(h.err, &e): // the key that the last answer spoke of
 			key = e.Key
 		}
 		time.Sleep(w.between(o, time.Millisecond, 30*time.Second))

@@ -59,6 +59,8 @@ var seeds = []seed{
 	{"expired while the queue gave it more time", "taken by the queue, and lost", "more-time"},
 	{"in doubt, then Done", "fate went down: %v after Done (%v)", "done-in-doubt"},
 	{"in doubt, Done, and continued by its key", "fate went down: %v after Done (%v)", "done-in-doubt-continued"},
+	{"in doubt, Done, and gone", "NotDone in a loop, and it happened", "done-and-gone"},
+	{"in doubt, Done, and out of time", "fate went down: %v after Done (%v)", "done-and-not-asked"},
 }
 
 // What once broke a rule doesn't any more, nor do three hundred programs like it.
