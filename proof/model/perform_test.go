@@ -231,8 +231,10 @@ func (w *world) enqueue(ctx context.Context, o op) {
 	fresh := w.m.of(key) == nil
 	l := w.m.open(key, identity(w.account, o.Intent, []byte(body), key), w.account)
 	l.bytes = cmp.Or(l.bytes, req.Method+" "+req.URL.String()+" "+body)
-	if l.queued = true; fresh && o.Expiry > 0 {
-		l.expires = ctx.Value(opKey{}).(called).expires
+	expires := ctx.Value(opKey{}).(called).expires
+	longer := !l.expires.IsZero() && (expires.IsZero() || expires.After(l.expires))
+	if l.queued = true; fresh || longer { // who joins the queue may give more time
+		l.expires = expires
 	}
 }
 
