@@ -300,7 +300,9 @@ func (c *Client) nameOf(in *intent, body []byte) string {
 	case c.opts.Name == nil, in.req.URL == nil:
 		return name
 	}
-	return c.opts.Name(wire.WithBody(in.req, body))
+	shown := wire.WithBody(in.req, body)
+	shown.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil } // it isn't sent
+	return c.opts.Name(shown)
 }
 
 // checkContext refuses an account or an expiry that can't be journaled.

@@ -126,6 +126,21 @@ func TestAHookThatLooksIntoTheBodyLeavesItWhole(t *testing.T) {
 	}
 }
 
+func TestANameHookMayAskForTheBodyAgain(t *testing.T) {
+	c := verdictClient(t, &verdictBase{}, idem.Options{Name: func(r *http.Request) string {
+		body, err := r.GetBody()
+		require.NoError(t, err)
+		b, err := io.ReadAll(body)
+		require.NoError(t, err)
+		return string(b)
+	}})
+	resp, err := c.Do(verdictReq(context.Background(), "POST", "order-1"))
+	require.NoError(t, err)
+	r, _ := idem.ResultOf(resp)
+	require.Equal(t, "order-1", r.Intent)
+	require.NoError(t, c.Close())
+}
+
 // stalledBody gives nothing until it is closed.
 type stalledBody struct{ closed chan struct{} }
 
