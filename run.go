@@ -154,7 +154,12 @@ func (r *runner) start(rec keystore.Record, h *head) bool {
 	r.busy[h.Key] = true
 	r.mu.Unlock()
 	r.workers.Go(func() {
-		defer r.end(h.Key)
+		defer func() {
+			if v := recover(); v != nil {
+				panic(v) // it ends the process: until then nothing new begins
+			}
+			r.end(h.Key)
+		}()
 		r.drive(r.ctx, rec, h)
 	})
 	return true

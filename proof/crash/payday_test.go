@@ -85,7 +85,10 @@ func batchEnds(t *testing.T, srv *mockserver.Server, journal string, in []idem.I
 	slices.Reverse(in)
 	said := 0
 	for r, err := range batchOf(c, in, 4) {
-		require.NoError(t, err)
+		if err != nil {
+			require.ErrorContains(t, err, "didn't carry") // the bank mixes foreign items in
+			continue
+		}
 		srv.Wait()
 		said++
 		want := 0

@@ -60,6 +60,7 @@ func TestPowerChild(t *testing.T) {
 	})
 	f, err := os.Create(job.Out)
 	require.NoError(t, err)
+	log.mu.Lock() // the journal is closed: what is still watched is over
 	require.NoError(t, gob.NewEncoder(f).Encode(log))
 	require.NoError(t, f.Close())
 	os.Exit(0) // the goroutine that watches can't be stopped
