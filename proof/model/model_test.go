@@ -1,6 +1,7 @@
 package model
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -140,10 +141,8 @@ func (m *model) hear(l *life, h hearing) {
 	case h.fate == idem.FateDone && h.final && l.anonymous():
 		l.over, l.free = "its caller has the answer", true
 	}
-	if !errors.Is(h.err, idem.ErrClosed) { // else it is told, but the journal could not take it
-		if h.fate > l.heard {
-			l.heard, l.told = h.fate, m.moment
-		}
+	if !h.remembered() && h.fate > l.heard {
+		l.heard, l.told = h.fate, m.moment
 	}
 	m.moment++
 }
@@ -240,4 +239,15 @@ func (m *model) forgive(only idem.Key) {
 func (l *life) sure(m *model, now time.Time) bool {
 	return l.state == idem.StatePending && l.over == "" && l.base == 0 && l.born == m.epoch && !l.stuck && !l.forgiven &&
 		(l.first.IsZero() || now.Before(l.first.Add(window-margin)))
+}
+
+// remembered tells a fate that the process knows though the journal could not take it:
+// a crash forgets it, and the provider is asked again.
+func (h hearing) remembered() bool {
+	for _, e := range []error{idem.ErrInDoubt, context.DeadlineExceeded, context.Canceled} {
+		if h.fate == idem.FateDone && errors.Is(h.err, e) {
+			return true
+		}
+	}
+	return errors.Is(h.err, idem.ErrClosed)
 }
