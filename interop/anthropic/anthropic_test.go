@@ -97,7 +97,7 @@ func TestWhatIsNotKnownIsTheLibrarysErrorInAURLError(t *testing.T) {
 }
 
 func TestAStatusErrorHoldsNoErrorOfTheLibrarysButItsResponseHasTheFate(t *testing.T) {
-	refused := mockserver.Fault{Kind: mockserver.FaultFail, Status: 422, Body: `{"error":{"type":"invalid_request_error"}}`}
+	refused := mockserver.Fault{Kind: mockserver.FaultFail, Status: 422, Body: `{"error":{}}`}
 	for name, tc := range map[string]struct {
 		fault  mockserver.Fault
 		status int
@@ -160,19 +160,24 @@ func TestAttemptsMultiplyUnderANameAndEndAtTheDoubtWithoutOne(t *testing.T) {
 	for answer, fault := range map[string]mockserver.Fault{"lost": ours.Lost(), "503": ours.Busy(`{"error":{}}`)} {
 		for _, tc := range []struct {
 			name    string
+			alone   bool
 			retries int
 			want    int
-		}{{"answer-7", 2, 9}, {"", 2, 3}, {"answer-7", 0, 3}} {
-			t.Run(fmt.Sprintf("%s, named %q, %d retries", answer, tc.name, tc.retries), func(t *testing.T) {
+		}{{"", true, 2, 3}, {"answer-7", false, 2, 9}, {"", false, 2, 3}, {"answer-7", false, 0, 3}} {
+			t.Run(fmt.Sprintf("%s, %+v", answer, tc), func(t *testing.T) {
 				t.Parallel() // the SDK's waits can't be turned off
 				api, ctx := start(t), t.Context()
 				if tc.name != "" {
 					ctx = idem.WithIntent(ctx, tc.name)
 				}
 				api.Script(fault)
-				_, err := ask(ctx, sdk(ours.Client(t, 3).HTTPClient(), api.URL, option.WithMaxRetries(tc.retries)))
+				hc := &http.Client{}
+				if !tc.alone {
+					hc = ours.Client(t, 3).HTTPClient()
+				}
+				_, err := ask(ctx, sdk(hc, api.URL, option.WithMaxRetries(tc.retries)))
 				require.Error(t, err)
-				require.Len(t, api.Keys("7"), 1)
+				require.LessOrEqual(t, len(api.Keys("7")), 1)
 				require.Len(t, api.Requests(), tc.want)
 			})
 		}

@@ -94,10 +94,11 @@ func TestAttemptsMultiplyUnderANameAndEndAtTheDoubtWithoutOne(t *testing.T) {
 		api.Script(ours.Lost())
 		_, err := post(ctx, over(hc, retries), api.URL, order)
 		require.Error(t, err)
-		require.Len(t, api.Keys("7"), 1)
+		require.LessOrEqual(t, len(api.Keys("7")), 1)
 		return len(api.Requests())
 	}
 	named := idem.WithIntent(t.Context(), "order-7")
+	require.Equal(t, 3, attempts(t.Context(), &http.Client{}, 2), "heimdall alone")
 	require.Equal(t, 9, attempts(named, ours.Client(t, 3).HTTPClient(), 2))
 	require.Equal(t, 3, attempts(named, ours.Client(t, 3).HTTPClient(), 0))
 	require.Equal(t, 3, attempts(t.Context(), ours.Client(t, 3).HTTPClient(), 2))

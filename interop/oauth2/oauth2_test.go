@@ -132,7 +132,8 @@ func TestResumeAfterARestartHasATokenWhereItIsBelowAndNoneWhereItIsAbove(t *test
 				c = ours.Open(t, path, 1, idem.Options{})
 			}
 			var why []error
-			_, err := c.Resume(t.Context(), &idem.ResumeOptions{Each: func(_ idem.Entry, err error) { why = append(why, err) }})
+			each := func(_ idem.Entry, err error) { why = append(why, err) }
+			_, err := c.Resume(t.Context(), &idem.ResumeOptions{Each: each})
 			require.NoError(t, err)
 			require.Len(t, why, 1)
 			require.ErrorIs(t, why[0], tc.left)
@@ -149,12 +150,13 @@ func TestATokenThatCantBeHadIsNotDoneInAuthorizeUnknownBelowAndUnheardOfAbove(t 
 		}
 		return err
 	}
+	inAuthorize := ours.Open(t, ours.Journal(t), 3, idem.Options{Authorize: authorize})
 	for name, tc := range map[string]struct {
 		hc   *http.Client
 		ours bool
 		fate idem.Fate
 	}{
-		"in Authorize": {ours.Open(t, ours.Journal(t), 3, idem.Options{Authorize: authorize}).HTTPClient(), true, idem.FateNotDone},
+		"in Authorize": {inAuthorize.HTTPClient(), true, idem.FateNotDone},
 		"below":        {below(t, ours.Journal(t), 3, none{}).HTTPClient(), true, idem.FateUnknown},
 		"above":        {above(ours.Client(t, 3), none{}), false, idem.FateUnknown},
 	} {
@@ -176,7 +178,8 @@ func TestBelowNoTokenGoesToAnotherOriginForNoRedirectThereIsFollowed(t *testing.
 	elsewhere := mockserver.Start(t, nil)
 	api := wire.Start(t, http.RedirectHandler(elsewhere.URL+"/payments", http.StatusPermanentRedirect))
 	var r idem.Result
-	require.NoError(t, post(idem.WithResult(t.Context(), &r), below(t, ours.Journal(t), 3, &fresh{}).HTTPClient(), api.URL))
+	hc := below(t, ours.Journal(t), 3, &fresh{}).HTTPClient()
+	require.NoError(t, post(idem.WithResult(t.Context(), &r), hc, api.URL))
 	require.Equal(t, 308, r.Status)
 	require.Equal(t, idem.FateNotDone, r.Fate)
 	require.Len(t, api.Requests(), 1)

@@ -8,7 +8,7 @@
 // caller's context ends the SDK returns the context's error alone. Its 2 retries are on
 // unless WithMaxRetries(0), and multiply under a name. Uploads have a boundary drawn by
 // lot: a name needs WithStoredPayload. WithUnsafeAllowHTTP goes around the client: nothing
-// is an intent then, so a test against a local server needs TLS. No page promises that OpenAI takes keys:
+// is an intent then (v3.99.0 no longer does so), so a local server needs TLS. No page promises that OpenAI takes keys:
 // dialect.None sends once and leaves a lost answer Unknown.
 package openai_test
 
@@ -68,7 +68,8 @@ func start(t *testing.T) *stub {
 }
 
 func (s *stub) sdk(hc *http.Client, retries int) openai.Client {
-	return openai.NewClient(option.WithBaseURL(s.tls.URL), option.WithAPIKey("sk-123"), option.WithHTTPClient(hc), option.WithMaxRetries(retries))
+	return openai.NewClient(option.WithBaseURL(s.tls.URL), option.WithAPIKey("sk-123"),
+		option.WithHTTPClient(hc), option.WithMaxRetries(retries))
 }
 
 func ask(ctx context.Context, sc openai.Client) (*openai.ChatCompletion, error) {
@@ -168,7 +169,8 @@ func TestWithoutKeysALostAnswerIsUnknownAfterOneAttemptWhateverTheSDKRetries(t *
 	api := start(t)
 	api.Script(ours.Lost())
 	var r idem.Result
-	_, err := ask(idem.WithResult(idem.WithIntent(t.Context(), "answer-7"), &r), api.sdk(api.open(t, idem.Options{Dialect: dialect.None()}), 1))
+	ctx := idem.WithResult(idem.WithIntent(t.Context(), "answer-7"), &r)
+	_, err := ask(ctx, api.sdk(api.open(t, idem.Options{Dialect: dialect.None()}), 1))
 	require.ErrorIs(t, err, idem.ErrUnkeyed)
 	require.Equal(t, idem.FateUnknown, r.Fate)
 	require.Len(t, api.Requests(), 1)
@@ -180,7 +182,8 @@ func TestAnUploadUnderANameIsAMismatchTheSecondTimeUnlessTheStoredPayloadIsAsked
 	sc := api.sdk(api.open(t, idem.Options{}), 0)
 	upload := func(ctx context.Context) error {
 		_, err := sc.Files.New(idem.WithIntent(ctx, "file-7"), openai.FileNewParams{
-			File: openai.File(strings.NewReader("{}"), "batch.jsonl", "application/jsonl"), Purpose: openai.FilePurposeBatch,
+			File:    openai.File(strings.NewReader("{}"), "batch.jsonl", "application/jsonl"),
+			Purpose: openai.FilePurposeBatch,
 		})
 		return err
 	}
@@ -195,19 +198,24 @@ func TestAttemptsMultiplyUnderANameAndEndAtTheDoubtWithoutOne(t *testing.T) {
 	for answer, fault := range map[string]mockserver.Fault{"lost": ours.Lost(), "503": ours.Busy(`{"error":{}}`)} {
 		for _, tc := range []struct {
 			name    string
+			alone   bool
 			retries int
 			want    int
-		}{{"answer-7", 2, 9}, {"", 2, 3}, {"answer-7", 0, 3}} {
-			t.Run(fmt.Sprintf("%s, named %q, %d retries", answer, tc.name, tc.retries), func(t *testing.T) {
+		}{{"", true, 2, 3}, {"answer-7", false, 2, 9}, {"", false, 2, 3}, {"answer-7", false, 0, 3}} {
+			t.Run(fmt.Sprintf("%s, %+v", answer, tc), func(t *testing.T) {
 				t.Parallel() // the SDK's waits can't be turned off
 				api, ctx := start(t), t.Context()
 				if tc.name != "" {
 					ctx = idem.WithIntent(ctx, tc.name)
 				}
 				api.Script(fault)
-				_, err := ask(ctx, api.sdk(api.open(t, idem.Options{}), tc.retries))
+				hc := api.tls.Client()
+				if !tc.alone {
+					hc = api.open(t, idem.Options{})
+				}
+				_, err := ask(ctx, api.sdk(hc, tc.retries))
 				require.Error(t, err)
-				require.Len(t, api.Keys("7"), 1)
+				require.LessOrEqual(t, len(api.Keys("7")), 1)
 				require.Len(t, api.Requests(), tc.want)
 			})
 		}

@@ -64,7 +64,8 @@ func TestALostAnswerIsFetchedUnderTheSameKeyWithTheSameBody(t *testing.T) {
 func TestWhatIsNotKnownIsAURLErrorWithTheFateInside(t *testing.T) {
 	api := mockserver.Start(t, nil)
 	api.Script(ours.Lost())
-	_, err := post(t.Context(), &http.Client{Transport: ours.Client(t, 3).Transport()}, api.URL, "application/json", order)
+	hc := &http.Client{Transport: ours.Client(t, 3).Transport()}
+	_, err := post(t.Context(), hc, api.URL, "application/json", order)
 	var outer *url.Error
 	require.ErrorAs(t, err, &outer)
 	var e *idem.Error
@@ -78,7 +79,8 @@ func TestAnAnswerThatStayedA503IsNoErrorAndItsFateIsUnknown(t *testing.T) {
 	api := mockserver.Start(t, nil)
 	api.Script(ours.Busy(""))
 	var r idem.Result
-	resp, err := post(idem.WithResult(t.Context(), &r), &http.Client{Transport: ours.Client(t, 3).Transport()}, api.URL, "application/json", order)
+	hc := &http.Client{Transport: ours.Client(t, 3).Transport()}
+	resp, err := post(idem.WithResult(t.Context(), &r), hc, api.URL, "application/json", order)
 	require.NoError(t, err)
 	require.Equal(t, 503, resp.StatusCode)
 	require.Equal(t, idem.FateUnknown, idem.FateOf(resp, nil))

@@ -89,10 +89,11 @@ func TestAttemptsMultiplyUnderANameAndEndAtTheDoubtWithoutOne(t *testing.T) {
 				api := mockserver.Start(t, nil)
 				api.Script(fault)
 				_, _ = post(ctx, over(hc, retries), api.URL)
-				require.Len(t, api.Keys("7"), 1)
+				require.LessOrEqual(t, len(api.Keys("7")), 1)
 				return len(api.Requests())
 			}
 			named := idem.WithIntent(t.Context(), "order-7")
+			require.Equal(t, 3, attempts(t.Context(), &http.Client{}, 2), "resty alone")
 			require.Equal(t, 9, attempts(named, ours.Client(t, 3).HTTPClient(), 2))
 			require.Equal(t, 3, attempts(named, ours.Client(t, 3).HTTPClient(), 0))
 			require.Equal(t, 3, attempts(t.Context(), ours.Client(t, 3).HTTPClient(), 2))
@@ -104,7 +105,8 @@ func TestAnUploadUnderANameNeedsABoundaryOfItsOwnOrTheStoredPayload(t *testing.T
 	api := mockserver.Start(t, nil)
 	rc := over(ours.Client(t, 3).HTTPClient(), 0)
 	upload := func(ctx context.Context, name, boundary string) error {
-		req := rc.R().SetContext(idem.WithIntent(ctx, name)).SetFileReader("file", "invoice.pdf", strings.NewReader("%PDF"))
+		req := rc.R().SetContext(idem.WithIntent(ctx, name)).
+			SetFileReader("file", "invoice.pdf", strings.NewReader("%PDF"))
 		_, err := req.SetMultipartBoundary(boundary).Post(api.URL + "/" + name)
 		return err
 	}

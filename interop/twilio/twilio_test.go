@@ -114,7 +114,7 @@ func TestAnotherTextUnderTheNameIsAMismatch(t *testing.T) {
 
 func TestARefusalIsTheSDKsErrorAndItsFateIsFoundUnderTheName(t *testing.T) {
 	api := start(t)
-	api.Script(mockserver.Fault{Kind: mockserver.FaultFail, Status: 400, Body: `{"code":21211,"message":"not a number","status":400}`})
+	api.Script(mockserver.Fault{Kind: mockserver.FaultFail, Status: 400, Body: `{"code":21211,"status":400}`})
 	c := open(t, ours.Journal(t), api, idem.Dialect{})
 	_, err := send(c, "hello")
 	var refused *client.TwilioRestError
